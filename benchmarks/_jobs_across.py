@@ -38,7 +38,7 @@ def jobs_across(url: str, *, jobs: int = 200, workers: Sequence[int] = (1, 2, 4)
 
 def _rate(url: str, jobs: int, workers: int) -> float:
     progress(f"{jobs} jobs with {workers} workers …")
-    engine, stop = sql.open_engine(url), _SPAWN.Event()
+    engine, stop = sql.open_engine_with_current_schema(url), _SPAWN.Event()
     queue = JobQueue(engine)
     ready = [_SPAWN.Event() for _ in range(workers)]
     processes = [_SPAWN.Process(target=_work, args=(url, each, stop)) for each in ready]
@@ -60,8 +60,8 @@ def _rate(url: str, jobs: int, workers: int) -> float:
 
 
 def _work(url: str, ready: Event, stop: Event) -> None:
-    engine = sql.open_engine(url, connections=1, dedicated=True)
-    feed = get_change_feed(sql.open_engine(url))
+    engine = sql.open_engine_with_current_schema(url, connections=1, dedicated=True)
+    feed = get_change_feed(sql.open_engine_with_current_schema(url))
     with run_worker_until_block_ends(engine, {"nothing": Nothing()}, WorkerConfig(concurrency=_HANDS, feed=feed)):
         ready.set()
         stop.wait()

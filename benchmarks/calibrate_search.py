@@ -390,7 +390,7 @@ def _judge(
     evidence = index.gather_candidates(text, among=among)
     if evidence is None:
         return None
-    ranked = ranking.rank_candidates(evidence.signals, evidence.usage, tier, evidence.corpus.share_having_body)
+    ranked = ranking.score_candidates(evidence.signals, evidence.usage, tier, evidence.corpus.share_having_body)
     best = int(np.argmax(ranked.scores))
     x = ranking.build_confidence_features(evidence.signals, evidence.usage, tier)[best]
     return Judged(x=x.astype(np.float64), trust=float(evidence.usage.familiarity[best]), fits=fits)

@@ -70,19 +70,25 @@ def _scores(drawn: Drawn) -> dict[str, float]:
     began = dict(zip(ITEMS, drawn.began.tolist(), strict=True))
     since, _ = first_sides([row for row in rows if int(row.unit) >= began[row.item]], items)
     truth = drawn.truth[seen]
-    is_large = np.abs(truth) >= LARGE
+    is_library_too_large_to_scan = np.abs(truth) >= LARGE
     shown = np.array([int(bound.low > 0) - int(bound.high < 0) for bound in bounds])
     return {
         "spearman_ties_averaged": correlation(ranks(truth), ranks(values)),
         "coverage": float(np.mean((lows <= truth) & (truth <= highs))),
         "half_width": float(np.mean(highs - lows) / 2),
         "bound_coverage": float(np.mean([b.low <= t <= b.high for b, t in zip(bounds, truth, strict=True)])),
-        "large_decided": _share(side[is_large] == np.sign(truth[is_large])),
-        "large_decided_by_known_change": _share(since[is_large] == np.sign(truth[is_large])),
-        "large_wrong": _share(side[is_large] == -np.sign(truth[is_large])),
+        "large_decided": _share(side[is_library_too_large_to_scan] == np.sign(truth[is_library_too_large_to_scan])),
+        "large_decided_by_known_change": _share(
+            since[is_library_too_large_to_scan] == np.sign(truth[is_library_too_large_to_scan])
+        ),
+        "large_wrong": _share(side[is_library_too_large_to_scan] == -np.sign(truth[is_library_too_large_to_scan])),
         "effectless_decided": _share(side[drawn.is_effectless[seen]] != 0),
-        "large_shown_right": _share(shown[is_large] == np.sign(truth[is_large])),
-        "large_shown_wrong": _share(shown[is_large] == -np.sign(truth[is_large])),
+        "large_shown_right": _share(
+            shown[is_library_too_large_to_scan] == np.sign(truth[is_library_too_large_to_scan])
+        ),
+        "large_shown_wrong": _share(
+            shown[is_library_too_large_to_scan] == -np.sign(truth[is_library_too_large_to_scan])
+        ),
     }
 
 

@@ -46,7 +46,7 @@ def taken_in(tree: Path, *, is_durable: bool) -> Metrics:
                 progress(f"{run} run {name}")
                 started, worked = time.perf_counter(), time.process_time()
                 results = list(
-                    open_importer(habitus).import_entries(detect.read_skills(tree), habitus.build_author("benchmark"))
+                    open_importer(habitus).import_entries(detect.read_entries(tree), habitus.build_author("benchmark"))
                 )
                 seconds, busy = time.perf_counter() - started, time.process_time() - worked
                 key = f"files_per_s_{name}" if run == "first" else f"files_per_s_second_run_{name}"

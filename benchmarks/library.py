@@ -201,7 +201,7 @@ def skill_files(root: Path) -> Iterator[Path]:
 
 
 def open_store(home: Path) -> SkillStore:
-    engine = sql.open_engine(sql.build_sqlite_url(home / "habitus.db"))
+    engine = sql.open_engine_with_current_schema(sql.build_sqlite_url(home / "habitus.db"))
     shelf = DirectoryBackend(home / "skills", home / "archive")
     return SkillStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC))
 

@@ -119,9 +119,11 @@ def _of_size(size: int, repeat: int, embedder: WordLlamaEmbedder) -> dict[str, A
 
 
 def _measured(lessons: Sequence[Engram], repeat: int, embedder: WordLlamaEmbedder, home: Path) -> dict[str, Any]:
-    engine = sql.open_engine(sql.build_sqlite_url(home / "habitus.db"))
+    engine = sql.open_engine_with_current_schema(sql.build_sqlite_url(home / "habitus.db"))
     store = EngramStore(engine)
-    store.save(lessons, ChangeAuthorAndReason(at=datetime.now(UTC), by="benchmark", reason="made"))
+    store.save_new_versions_or_counters(
+        lessons, ChangeAuthorAndReason(at=datetime.now(UTC), by="benchmark", reason="made")
+    )
     cortex = Cortex(
         store,
         lambda: SearchIndex.open(engine, "memory", embedder=embedder),
@@ -236,7 +238,7 @@ def _requests(requests: Sequence[dict[str, Any]], texts: Sequence[str], embedder
     now = datetime(2030, 1, 1, tzinfo=UTC)
     store = EngramStore(engine)
     blank = Engram(id="", text="", kind=LessonKind.LESSON, scope=LessonScope.GLOBAL)
-    store.save(
+    store.save_new_versions_or_counters(
         [replace(blank, id=f"b{number:07d}", text=text) for number, text in enumerate(texts)],
         ChangeAuthorAndReason(at=now, by="benchmark", reason="made"),
     )

@@ -23,12 +23,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from _report import Metrics, progress, show
-from habitus.recipes.alignment import align_occurrences
+from habitus.recipes.alignment import align_occurrences_into_recipe
 from habitus.recipes.mining import MinedRecipe, mine_recipes
-from habitus.recipes.sequences import ObservedCall, ObservedTurn
+from habitus.recipes.sequences import ComparableToolCall, ObservedTurn
 
-Run = Callable[[random.Random], list[ObservedCall]]  # one run of a procedure, with new values
-Noise = Callable[[random.Random], ObservedCall]
+Run = Callable[[random.Random], list[ComparableToolCall]]  # one run of a procedure, with new values
+Noise = Callable[[random.Random], ComparableToolCall]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +66,7 @@ def journal(kind: Callable[[random.Random], tuple[list[Run], Noise]], rng: rando
     return Journal(turns=made, planted=runs)
 
 
-def _disturbed(calls: Sequence[ObservedCall], noise: Noise, rng: random.Random) -> list[ObservedCall]:
+def _disturbed(calls: Sequence[ComparableToolCall], noise: Noise, rng: random.Random) -> list[ComparableToolCall]:
     """A run with other calls around and between, and here and there a call that had to be made twice."""
     made = [noise(rng) for _ in range(rng.randint(0, 2))]
     for call in calls:
@@ -97,26 +97,34 @@ def files(rng: random.Random) -> tuple[list[Run], Noise]:
     """Tables: one is loaded, worked on by its handle, and written under a name that has the month in it."""
     folder, column = _text(rng), rng.choice(["price", "amount", "total"])
 
-    def report(rng: random.Random) -> list[ObservedCall]:
+    def report(rng: random.Random) -> list[ComparableToolCall]:
         month, handle = f"20{rng.randint(10, 29)}-{rng.randint(1, 12):02}", _text(rng)
         loaded = json.dumps({"handle": handle, "rows": rng.randint(1, 900)})
         return [
-            ObservedCall(name="load_table", arguments={"file": f"{folder}/sales-{month}.csv"}, result=loaded),
-            ObservedCall(name="add_up", arguments={"table": handle, "column": column}, result='{"sum": 12.5}'),
-            ObservedCall(name="write", arguments={"file": f"report-{month}.md", "style": "short"}, result="written"),
+            ComparableToolCall(name="load_table", arguments={"file": f"{folder}/sales-{month}.csv"}, result=loaded),
+            ComparableToolCall(name="add_up", arguments={"table": handle, "column": column}, result='{"sum": 12.5}'),
+            ComparableToolCall(
+                name="write", arguments={"file": f"report-{month}.md", "style": "short"}, result="written"
+            ),
         ]
 
-    def clean(rng: random.Random) -> list[ObservedCall]:
+    def clean(rng: random.Random) -> list[ComparableToolCall]:
         name, handle = _text(rng), _text(rng)
         loaded = json.dumps({"handle": handle, "rows": rng.randint(1, 900)})
         return [
-            ObservedCall(name="load_table", arguments={"file": f"{name}.csv"}, result=loaded),
-            ObservedCall(name="drop_empty", arguments={"table": handle}, result=json.dumps({"handle": handle + "x"})),
-            ObservedCall(name="save_table", arguments={"table": handle + "x", "file": f"{name}.csv"}, result="ok"),
-            ObservedCall(name="notify", arguments={"channel": "#data", "text": f"{name} is clean"}, result="sent"),
+            ComparableToolCall(name="load_table", arguments={"file": f"{name}.csv"}, result=loaded),
+            ComparableToolCall(
+                name="drop_empty", arguments={"table": handle}, result=json.dumps({"handle": handle + "x"})
+            ),
+            ComparableToolCall(
+                name="save_table", arguments={"table": handle + "x", "file": f"{name}.csv"}, result="ok"
+            ),
+            ComparableToolCall(
+                name="notify", arguments={"channel": "#data", "text": f"{name} is clean"}, result="sent"
+            ),
         ]
 
-    def noise(rng: random.Random) -> ObservedCall:
+    def noise(rng: random.Random) -> ComparableToolCall:
         name = rng.choice(["load_table", "add_up", "write", "drop_empty", "save_table", "notify", "look", "plot"])
         arguments = {
             "load_table": {"file": f"{_text(rng, 3)}.csv"},
@@ -125,7 +133,7 @@ def files(rng: random.Random) -> tuple[list[Run], Noise]:
             "save_table": {"table": _text(rng), "file": f"{_text(rng, 3)}.csv"},
             "notify": {"channel": rng.choice(["#data", "#ops"]), "text": _text(rng)},
         }.get(name, {"table": _text(rng)})
-        return ObservedCall(name=name, arguments=arguments, result=json.dumps({"handle": _text(rng)}))
+        return ComparableToolCall(name=name, arguments=arguments, result=json.dumps({"handle": _text(rng)}))
 
     return [report, clean], noise
 
@@ -134,37 +142,39 @@ def tickets(rng: random.Random) -> tuple[list[Run], Noise]:
     """Records with numbers: found, changed, commented, all by the number that a search returned."""
     team = rng.choice(["web", "data", "ops"])
 
-    def triage(rng: random.Random) -> list[ObservedCall]:
+    def triage(rng: random.Random) -> list[ComparableToolCall]:
         number, who = rng.randint(1000, 99999), rng.choice(["ann", "bob", "cyd"])
         found = json.dumps({"hits": [{"id": number, "title": _text(rng)}], "more": False})
         return [
-            ObservedCall(name="find_ticket", arguments={"query": _text(rng, 12), "limit": 1}, result=found),
-            ObservedCall(name="assign", arguments={"id": number, "to": {"team": team, "who": who}}, result="done"),
-            ObservedCall(name="comment", arguments={"id": number, "text": f"@{who} please look"}, result="done"),
+            ComparableToolCall(name="find_ticket", arguments={"query": _text(rng, 12), "limit": 1}, result=found),
+            ComparableToolCall(
+                name="assign", arguments={"id": number, "to": {"team": team, "who": who}}, result="done"
+            ),
+            ComparableToolCall(name="comment", arguments={"id": number, "text": f"@{who} please look"}, result="done"),
         ]
 
-    def close(rng: random.Random) -> list[ObservedCall]:
+    def close(rng: random.Random) -> list[ComparableToolCall]:
         number = rng.randint(1000, 99999)
         return [
-            ObservedCall(name="close", arguments={"id": number, "reason": "fixed"}, result='{"state": "closed"}'),
-            ObservedCall(name="comment", arguments={"id": number, "text": "Closed, thank you."}, result="done"),
+            ComparableToolCall(name="close", arguments={"id": number, "reason": "fixed"}, result='{"state": "closed"}'),
+            ComparableToolCall(name="comment", arguments={"id": number, "text": "Closed, thank you."}, result="done"),
         ]
 
-    def noise(rng: random.Random) -> ObservedCall:
+    def noise(rng: random.Random) -> ComparableToolCall:
         number = rng.randint(1, 99999)
         return rng.choice(
             [
-                ObservedCall(
+                ComparableToolCall(
                     name="find_ticket",
                     arguments={"query": _text(rng, 5), "limit": rng.randint(1, 3)},
                     result=json.dumps({"hits": [{"id": number, "title": _text(rng)}], "more": True}),
                 ),
-                ObservedCall(name="comment", arguments={"id": number, "text": _text(rng, 30)}, result="done"),
-                ObservedCall(name="close", arguments={"id": number, "reason": rng.choice(["fixed", "stale"])}),
-                ObservedCall(
+                ComparableToolCall(name="comment", arguments={"id": number, "text": _text(rng, 30)}, result="done"),
+                ComparableToolCall(name="close", arguments={"id": number, "reason": rng.choice(["fixed", "stale"])}),
+                ComparableToolCall(
                     name="assign", arguments={"id": number, "to": {"team": rng.choice(["web", "ops"]), "who": "ann"}}
                 ),
-                ObservedCall(name="list_teams", arguments={}, result='["web", "data", "ops"]'),
+                ComparableToolCall(name="list_teams", arguments={}, result='["web", "data", "ops"]'),
             ]
         )
 
@@ -175,7 +185,7 @@ def shell(rng: random.Random) -> tuple[list[Run], Noise]:
     """Command lines of one tool, which only their programs tell apart."""
     remote = rng.choice(["origin", "backup"])
 
-    def release(rng: random.Random) -> list[ObservedCall]:
+    def release(rng: random.Random) -> list[ComparableToolCall]:
         version = f"{rng.randint(0, 9)}.{rng.randint(0, 99)}.{rng.randint(0, 9)}"
         lines = [
             "uv run pytest -q",
@@ -183,11 +193,11 @@ def shell(rng: random.Random) -> tuple[list[Run], Noise]:
             f"git tag v{version}",
             f"git push {remote} v{version}",
         ]
-        return [ObservedCall(name="Bash", arguments={"command": line}, result=_text(rng, 30)) for line in lines]
+        return [ComparableToolCall(name="Bash", arguments={"command": line}, result=_text(rng, 30)) for line in lines]
 
-    def noise(rng: random.Random) -> ObservedCall:
+    def noise(rng: random.Random) -> ComparableToolCall:
         line = rng.choice(["ls {}", "cat {}.py", "git diff {}", "git push", "uv run pytest {}", "rg {}", "git tag v{}"])
-        return ObservedCall(name="Bash", arguments={"command": line.format(_text(rng, 4))}, result=_text(rng, 30))
+        return ComparableToolCall(name="Bash", arguments={"command": line.format(_text(rng, 4))}, result=_text(rng, 30))
 
     return [release], noise
 
@@ -196,29 +206,31 @@ def orders(rng: random.Random) -> tuple[list[Run], Noise]:
     """Late: whole objects are handed on, and lists of one or two things are taken apart."""
     currency = rng.choice(["EUR", "USD"])
 
-    def refund(rng: random.Random) -> list[ObservedCall]:
+    def refund(rng: random.Random) -> list[ComparableToolCall]:
         item = {"sku": _text(rng), "price": rng.randint(100, 9999) / 100}
         order = {"number": f"O-{rng.randint(10000, 99999)}", "items": [item], "buyer": {"mail": f"{_text(rng)}@x.org"}}
         return [
-            ObservedCall(name="get_order", arguments={"number": order["number"]}, result=json.dumps({"order": order})),
-            ObservedCall(
+            ComparableToolCall(
+                name="get_order", arguments={"number": order["number"]}, result=json.dumps({"order": order})
+            ),
+            ComparableToolCall(
                 name="refund",
                 arguments={"item": item, "how": {"currency": currency, "partial": False}},
                 result=json.dumps({"refund": f"R-{rng.randint(10000, 99999)}"}),
             ),
-            ObservedCall(
+            ComparableToolCall(
                 name="send_mail",
                 arguments={"to": [f"{order['buyer']['mail']}"], "subject": f"Refund of {order['number']}"},  # type: ignore[index]  # a mapping
                 result="queued",
             ),
         ]
 
-    def noise(rng: random.Random) -> ObservedCall:
+    def noise(rng: random.Random) -> ComparableToolCall:
         name = rng.choice(["get_order", "send_mail", "stock", "ship"])
         arguments: dict[str, object] = {"number": f"O-{rng.randint(10000, 99999)}"}
         if name == "send_mail":
             arguments = {"to": [f"{_text(rng)}@x.org"], "subject": _text(rng)}
-        return ObservedCall(name=name, arguments=arguments, result=json.dumps({"n": rng.randint(1, 9)}))
+        return ComparableToolCall(name=name, arguments=arguments, result=json.dumps({"n": rng.randint(1, 9)}))
 
     return [refund], noise
 
@@ -227,29 +239,35 @@ def notes(rng: random.Random) -> tuple[list[Run], Noise]:
     """Late: results are plain words, which later calls are given whole or within a sentence."""
     language = rng.choice(["German", "French"])
 
-    def translated(rng: random.Random) -> list[ObservedCall]:
+    def translated(rng: random.Random) -> list[ComparableToolCall]:
         page, words, other = (
             _text(rng),
             " ".join(_text(rng, 5) for _ in range(6)),
             " ".join(_text(rng) for _ in range(6)),
         )
         return [
-            ObservedCall(name="read_note", arguments={"title": page}, result=words),
-            ObservedCall(name="translate", arguments={"text": words, "into": language}, result=other),
-            ObservedCall(name="write_note", arguments={"title": f"{page} ({language})", "text": other}, result="ok"),
+            ComparableToolCall(name="read_note", arguments={"title": page}, result=words),
+            ComparableToolCall(name="translate", arguments={"text": words, "into": language}, result=other),
+            ComparableToolCall(
+                name="write_note", arguments={"title": f"{page} ({language})", "text": other}, result="ok"
+            ),
         ]
 
-    def tidied(rng: random.Random) -> list[ObservedCall]:
+    def tidied(rng: random.Random) -> list[ComparableToolCall]:
         page, words = _text(rng), " ".join(_text(rng, 5) for _ in range(6))
         return [
-            ObservedCall(name="read_note", arguments={"title": page}, result=words),
-            ObservedCall(name="archive", arguments={"title": page, "reason": "old"}, result="archived"),
-            ObservedCall(name="write_note", arguments={"title": "Index", "text": f"- {page}: {words}"}, result="ok"),
+            ComparableToolCall(name="read_note", arguments={"title": page}, result=words),
+            ComparableToolCall(name="archive", arguments={"title": page, "reason": "old"}, result="archived"),
+            ComparableToolCall(
+                name="write_note", arguments={"title": "Index", "text": f"- {page}: {words}"}, result="ok"
+            ),
         ]
 
-    def noise(rng: random.Random) -> ObservedCall:
+    def noise(rng: random.Random) -> ComparableToolCall:
         name = rng.choice(["read_note", "search", "archive", "translate"])
-        return ObservedCall(name=name, arguments={"title": _text(rng)}, result=" ".join(_text(rng) for _ in range(5)))
+        return ComparableToolCall(
+            name=name, arguments={"title": _text(rng)}, result=" ".join(_text(rng) for _ in range(5))
+        )
 
     return [translated, tidied], noise
 
@@ -258,22 +276,24 @@ def rhythm(rng: random.Random) -> tuple[list[Run], Noise]:
     """Late: everybody searches, reads and edits in this order all day, which is no procedure; one thing among it is."""
     order = itertools.cycle(["grep", "read", "edit"])
 
-    def bump(rng: random.Random) -> list[ObservedCall]:
+    def bump(rng: random.Random) -> list[ComparableToolCall]:
         package, new = _text(rng, 6), f"{rng.randint(1, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}"
         return [
-            ObservedCall(name="latest", arguments={"package": package}, result=json.dumps({"version": new})),
-            ObservedCall(name="edit", arguments={"file": "pyproject.toml", "old": package, "new": f"{package}=={new}"}),
-            ObservedCall(name="lock", arguments={"upgrade": package}, result="locked"),
+            ComparableToolCall(name="latest", arguments={"package": package}, result=json.dumps({"version": new})),
+            ComparableToolCall(
+                name="edit", arguments={"file": "pyproject.toml", "old": package, "new": f"{package}=={new}"}
+            ),
+            ComparableToolCall(name="lock", arguments={"upgrade": package}, result="locked"),
         ]
 
-    def noise(rng: random.Random) -> ObservedCall:
+    def noise(rng: random.Random) -> ComparableToolCall:
         name = next(order)
         arguments = {
             "grep": {"pattern": _text(rng, 5)},
             "read": {"file": f"src/{_text(rng, 2)}.py"},
             "edit": {"file": f"src/{_text(rng, 2)}.py", "old": _text(rng, 30), "new": _text(rng, 30)},
         }[name]
-        return ObservedCall(name=name, arguments=arguments, result=_text(rng, 40))
+        return ComparableToolCall(name=name, arguments=arguments, result=_text(rng, 40))
 
     return [bump], noise
 
@@ -306,18 +326,18 @@ def _share(some: int, all: int) -> float | None:
     return round(some / all, 3) if all else None
 
 
-def _is_part(labels: Sequence[str], run: Sequence[ObservedCall]) -> bool:
-    rest = iter(call.label for call in run)
+def _is_part(labels: Sequence[str], run: Sequence[ComparableToolCall]) -> bool:
+    rest = iter(call.step_equivalence_key for call in run)
     return all(label in rest for label in labels)
 
 
-def _makes(journal: Journal, recipe: MinedRecipe, runs: Sequence[list[ObservedCall]]) -> bool:
+def _makes(journal: Journal, recipe: MinedRecipe, runs: Sequence[list[ComparableToolCall]]) -> bool:
     """Whether the recipe makes the calls of runs that it has not seen: with them it is still the same."""
-    if [call.label for call in runs[0]] != list(recipe.labels):
+    if [call.step_equivalence_key for call in runs[0]] != list(recipe.labels):
         return False
     turns = {turn.turn: turn for turn in journal.turns}
     seen = [[turns[one.turn].calls[place] for place in one.places] for one in recipe.occurrences]
-    return align_occurrences(recipe.recipe.name, [*seen, *runs]).recipe.steps == recipe.recipe.steps
+    return align_occurrences_into_recipe(recipe.recipe.name, [*seen, *runs]).recipe.steps == recipe.recipe.steps
 
 
 def repeats(journals: Sequence[Journal]) -> Metrics:

@@ -92,7 +92,7 @@ def replace_skills_ref() -> None:
             parts = frontmatter.split_front_matter(content, "SKILL.md")
             if parts.front is None:
                 raise MalformedFileError("There is no frontmatter.", "", file="SKILL.md")
-            return frontmatter.read_fields(parts.front, "SKILL.md")[0], parts.body
+            return frontmatter.parse_fields_with_diagnostics(parts.front, "SKILL.md")[0], parts.body
         except MalformedFileError as error:
             raise ParseError(_translate(error.diagnostic)) from None
 
@@ -145,7 +145,7 @@ class AntonSkillStore:
 
     def save(self, skill: Any) -> Path:
         """Write a skill; the counters of one that is there stay."""
-        name = names.check_name(skill.label)
+        name = names.canonicalize_and_check_name(skill.label)
         stored = self._read(name)
         ours = Skill(
             name=name,
@@ -159,7 +159,7 @@ class AntonSkillStore:
         return self._write(ours, tree, stored.counters if stored else {})
 
     def _write(self, skill: Skill, tree: Tree, counters: Mapping[Stage, UsageCounts]) -> Path:
-        name, files = AntonFormat().build_folder(OutgoingSkill(skill=skill, tree=tree, counters=counters))
+        name, files = AntonFormat().render_skill_folder(OutgoingSkill(skill=skill, tree=tree, counters=counters))
         disk.write_tree(self.root / name, files)
         return self.root / name
 

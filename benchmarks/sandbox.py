@@ -97,7 +97,7 @@ async def _pads(machine: MachineCapabilities, folder: Path, calls: int) -> dict[
     made = await _timed(lambda: pads.execute_code("bench", "1"))
     starts = []
     for _ in range(10):
-        await pads.reset("bench")
+        await pads.drop_variables_and_cells("bench")
         starts.append(await _timed(lambda: pads.execute_code("bench", "1")))
     cells = [await _timed(lambda: pads.execute_code("bench", "1")) for _ in range(calls)]
     await pads.close()

@@ -74,7 +74,7 @@ def selecting(listing: list[ListedSkill]) -> Metrics:
 def searching(listing: list[ListedSkill]) -> Metrics:
     documents = [document(item) for item in listing]
     with tempfile.TemporaryDirectory() as scratch:
-        engine = sql.open_engine(sql.build_sqlite_url(Path(scratch) / "habitus.db"))
+        engine = sql.open_engine_with_current_schema(sql.build_sqlite_url(Path(scratch) / "habitus.db"))
         index = SearchIndex.open(engine, "skills")
         build = timed(lambda: index.put_documents(documents))
         query = median(lambda: index.search(REQUEST.text), 30)

@@ -52,7 +52,7 @@ def main() -> None:
     }
     requests = [query["text"] for query in read_jsonl(args.queries)][: args.most]
     with tempfile.TemporaryDirectory(prefix="habitus-search-") as scratch, postgresql(args.url, Path(scratch)) as url:
-        engine = sql.open_engine(url)
+        engine = sql.open_engine_with_current_schema(url)
         if args.words_only:
             with engine.begin() as connection:
                 connection.execute(sa.text("ALTER TABLE search_skill_vectors DROP vector, ADD vector bytea NOT NULL"))
@@ -64,7 +64,10 @@ def sized(items: list[Item], documents: int) -> list[Item]:
 
 
 def compared(documents: dict[str, SearchDocument], requests: list[str], engine: sa.Engine, scratch: Path) -> Metrics:
-    embedder, local = get_default_embedder(), sql.open_engine(sql.build_sqlite_url(scratch / "local.db"))
+    embedder, local = (
+        get_default_embedder(),
+        sql.open_engine_with_current_schema(sql.build_sqlite_url(scratch / "local.db")),
+    )
     memory = SearchIndex.open(local, "skills", embedder=embedder, folder=scratch)
     memory.put_documents(documents.values())
     memory.search(requests[0])
@@ -72,7 +75,7 @@ def compared(documents: dict[str, SearchDocument], requests: list[str], engine: 
     other.server = server = PostgresSkillIndex(engine, embedder)
     names = list(documents)
     for start in range(0, len(names), _AT_A_TIME):
-        server.put_skills(
+        server.try_to_index_skills(
             dict.fromkeys(names[start : start + _AT_A_TIME], "as it is"),
             lambda names: map(documents.__getitem__, names),
         )

@@ -165,14 +165,16 @@ def _mean(values: Any) -> float:
 def _decisions(observations: list[ItemObservation], truth: Floats) -> dict[str, Any]:
     """Whether the bound ever left out zero, when first, and on which side."""
     side, when = first_sides(observations, ITEMS)
-    is_large = np.abs(np.nan_to_num(truth)) >= LARGE
-    right = np.where(side == np.sign(truth), when, np.inf)[is_large]
+    is_library_too_large_to_scan = np.abs(np.nan_to_num(truth)) >= LARGE
+    right = np.where(side == np.sign(truth), when, np.inf)[is_library_too_large_to_scan]
     effectless = when[EFFECTIVE:]
     tenths = np.arange(1, _TENTHS + 1) / _TENTHS
     return {
         "effectless_ever_decided": _mean(effectless < np.inf),
         "large_decided": _mean(right < np.inf),
-        "large_decided_wrongly": _mean(side[is_large] == -np.sign(truth[is_large])),
+        "large_decided_wrongly": _mean(
+            side[is_library_too_large_to_scan] == -np.sign(truth[is_library_too_large_to_scan])
+        ),
         "large_decided_by_tenth": [_mean(right <= tenth) for tenth in tenths],
     }
 

@@ -58,7 +58,7 @@ _PAGE = (
     "from habitus.web.security import load_sign_in_service; "
     "habitus = module.Habitus.open(); keys = load_sign_in_service(habitus); "
     "app = make_web_app(HomePool(habitus), keys, {'x'}); "
-    "cookie = f'{keys.cookie}={keys.redeem_sign_in_key(keys.create_owner_sign_in_key())}'; "
+    "cookie = f'{keys.cookie}={keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key())}'; "
     "scope = dict(type='http', http_version='1.1', method='GET', scheme='http', path=sys.argv[1], root_path='', "
     "raw_path=sys.argv[1].encode(), query_string=b'', client=('127.0.0.1', 1), server=('x', 80), "
     "headers=[(b'host', b'x'), (b'cookie', cookie.encode())]); sent = []; "

@@ -36,7 +36,7 @@ def _empty() -> bytes:
 
     with TemporaryDirectory(prefix="habitus-template-") as folder:
         file = Path(folder) / "habitus.db"
-        sql.open_engine(sql.build_sqlite_url(file)).dispose()
+        sql.open_engine_with_current_schema(sql.build_sqlite_url(file)).dispose()
         assert list(Path(folder).iterdir()) == [file], "SQLite keeps a part of it elsewhere"
         return file.read_bytes()
 

@@ -34,7 +34,7 @@ from habitus.sandbox.machine import probe_machine
 def database(tmp_path: Path) -> Path:
     """A database that this code has just made."""
     path = tmp_path / app.DATABASE
-    sql.open_engine(sql.build_sqlite_url(path)).dispose()
+    sql.open_engine_with_current_schema(sql.build_sqlite_url(path)).dispose()
     return path
 
 
@@ -78,7 +78,7 @@ def test_a_database_from_before_the_baseline_says_what_to_do(database: Path) -> 
     engine = sql.create_engine(url)
     with sql.write_transaction(engine) as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0027'"))
-    for attempt in (lambda: sql.open_engine(url), lambda: sql.migrate_database(engine)):
+    for attempt in (lambda: sql.open_engine_with_current_schema(url), lambda: sql.migrate_database(engine)):
         with pytest.raises(
             StorageFailed, match=r"has schema 0027, from before the first release.*docs/guides/operatio"
         ):
@@ -89,7 +89,7 @@ def test_a_database_from_before_the_baseline_says_what_to_do(database: Path) -> 
 
 def test_opening_twice_changes_nothing(database: Path) -> None:
     before = database.read_bytes()
-    sql.open_engine(sql.build_sqlite_url(database)).dispose()
+    sql.open_engine_with_current_schema(sql.build_sqlite_url(database)).dispose()
     assert database.read_bytes() == before
 
 
@@ -100,7 +100,7 @@ def test_a_newer_database_is_refused_and_left_untouched(database: Path, compatib
     _execute(database, compatibility or "INSERT INTO schema_compatibility VALUES ('9999', '9998')")
     before = database.read_bytes()
     with pytest.raises(StorageFailed) as caught:
-        sql.open_engine(sql.build_sqlite_url(database))
+        sql.open_engine_with_current_schema(sql.build_sqlite_url(database))
     assert str(caught.value) == (
         f"{database} was written by a newer Habitus (schema 9999, this one knows {sql.HEAD}). "
         "Upgrade Habitus, or point HABITUS_HOME elsewhere. Nothing was changed."
@@ -112,7 +112,7 @@ def test_a_newer_database_is_refused_and_left_untouched(database: Path, compatib
 def test_a_newer_database_that_allows_older_readers_is_used_as_it_is(database: Path) -> None:
     _execute(database, "UPDATE alembic_version SET version_num = '9999'")
     _execute(database, f"INSERT INTO schema_compatibility VALUES ('9999', '{sql.HEAD}')")
-    engine = sql.open_engine(sql.build_sqlite_url(database))
+    engine = sql.open_engine_with_current_schema(sql.build_sqlite_url(database))
     with sql.read_transaction(engine) as connection:
         assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"
         assert connection.execute(sa.text("SELECT count(*) FROM skills")).scalar_one() == 0
@@ -127,7 +127,7 @@ def test_a_damaged_file_is_said_and_left_as_it_is(tmp_path: Path, content: bytes
     path = tmp_path / app.DATABASE
     path.write_bytes(content)
     with pytest.raises(StorageFailed, match=r"is damaged .* Skills on disk .* \.recover"):
-        sql.open_engine(sql.build_sqlite_url(path))
+        sql.open_engine_with_current_schema(sql.build_sqlite_url(path))
     assert path.read_bytes() == content
 
 
@@ -136,12 +136,12 @@ def test_a_directory_in_its_place_is_said(tmp_path: Path) -> None:
     path = tmp_path / app.DATABASE
     path.mkdir()
     with pytest.raises(StorageFailed, match=r"can't be opened\. Check that its directory"):
-        sql.open_engine(sql.build_sqlite_url(path))
+        sql.open_engine_with_current_schema(sql.build_sqlite_url(path))
 
 
 @pytest.mark.req("SC-01")
 def test_a_full_disk_is_said_and_loses_nothing(database: Path) -> None:
-    engine = sql.open_engine(sql.build_sqlite_url(database))
+    engine = sql.open_engine_with_current_schema(sql.build_sqlite_url(database))
     with engine.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
@@ -177,7 +177,7 @@ def test_a_password_is_never_said() -> None:
 
 
 def test_an_error_in_a_transaction_takes_all_of_it_back(database: Path) -> None:
-    engine = sql.open_engine(sql.build_sqlite_url(database))
+    engine = sql.open_engine_with_current_schema(sql.build_sqlite_url(database))
     insert = sa.text("INSERT INTO sequences VALUES ('a', 1)")
     with pytest.raises(StorageFailed, match="UNIQUE"), sql.write_transaction(engine, durable=True) as connection:
         _ = [connection.execute(insert) for _ in range(2)]

@@ -190,7 +190,7 @@ class ToolCallRecord:
     result_event: AgentEvent | None = None
 
     @classmethod
-    def from_events(cls, events: Iterable[AgentEvent], **more: Any) -> list[Self]:
+    def list_from_events(cls, events: Iterable[AgentEvent], **more: Any) -> list[Self]:
         """Pair calls with their results, by id or else by name, in the order of the calls.
 
         Results without a call stay in between. `more` are fields of a subclass, the same for all records.
@@ -272,7 +272,7 @@ def build_tool_call_event(
     if parsed not in (None, ""):
         detail["args_summary"] = _redact_and_truncate(_summarize_arguments(parsed), SUMMARY_CHARS, redactor)
         detail["args_digest"] = compute_digest(_to_canonical_json(parsed))
-        question = _extract_question_words(parsed, redactor)
+        question = _extract_question_from_arguments(parsed, redactor)
         if question:
             detail["question"] = question
         if isinstance(parsed, Mapping) and (command := get_shell_command_from_arguments(parsed)):
@@ -430,7 +430,7 @@ def _redact_and_truncate_error(error: str, redactor: Redactor) -> str:
     return f"{head[:first]}…\n…{tail[-last + 3 :]}"
 
 
-def _extract_question_words(value: object, redactor: Redactor) -> dict[str, object] | None:
+def _extract_question_from_arguments(value: object, redactor: Redactor) -> dict[str, object] | None:
     """Return the sorted words of the question that a call asks, and a digest of its other arguments."""
     asked, rest = _split_question_from_arguments(value)
     if not asked:

@@ -231,7 +231,7 @@ class PrivateJsonFile:
         return found
 
     @contextmanager
-    def update(self) -> Iterator[dict[str, Any]]:
+    def edit_under_lock(self) -> Iterator[dict[str, Any]]:
         """Yield the object for changes, which are saved when the block ends without an error."""
         with hold_lock(self.path.with_suffix(".lock")):
             kept = self.read()

@@ -56,10 +56,11 @@ def build_missing_error(feature: str, module: str) -> UserError:
 def describe_install(module: str) -> str:
     """Return the hint that says how to install the extra of a module."""
     extra = EXTRA_BY_MODULE[module]
-    return f"Run: uv tool install '{build_requirement('all')}', or: pip install '{build_requirement(extra)}'."
+    whole, part = build_habitus_requirement("all"), build_habitus_requirement(extra)
+    return f"Run: uv tool install '{whole}', or: pip install '{part}'."
 
 
-def build_requirement(extra: str) -> str:
+def build_habitus_requirement(extra: str) -> str:
     """Return what installs Habitus with an extra from where this one was installed: a folder, a file or a commit.
 
     Only if that was a registry, its name says it: whoever owns the name in another one would run code here.
@@ -78,8 +79,8 @@ def build_requirement(extra: str) -> str:
             return f"habitus[{extra}]"
 
 
-def describe_lasting_install() -> str:
+def suggest_permanent_install_command() -> str:
     """Return the command that installs Habitus for good if it runs from a cache (`uvx`, `pipx run`), else ''."""
     # Installers mark caches, whose content may be deleted at any time; they mark environments that last as well.
     is_in_cache = any((folder / "CACHEDIR.TAG").is_file() for folder in Path(sys.prefix).parents)
-    return f"uv tool install '{build_requirement('all')}'" if is_in_cache else ""
+    return f"uv tool install '{build_habitus_requirement('all')}'" if is_in_cache else ""

@@ -55,7 +55,7 @@ async def serve_until_idle(
             return
         place = _get_socket_path(folder, name)
         door, greeting = operating_system.open_local_listening_socket(place)
-        listening = _IdleTracker(answer, greeting)
+        listening = _IdleTrackingConnectionHandler(answer, greeting)
         with door:
             async with await asyncio.start_server(listening.handle_connection, sock=door, limit=_LONGEST):
                 while (
@@ -88,7 +88,7 @@ def _is_own_lock_and_socket_present(lock: int, folder: Path, name: str) -> bool:
         return False
 
 
-class _IdleTracker:
+class _IdleTrackingConnectionHandler:
     def __init__(self, answer: ConnectionHandler, greeting: bytes) -> None:
         self._answer = answer
         self._greeting = greeting

@@ -376,7 +376,7 @@ def get_setting_environment_variable(key: str) -> str:
     return f"HABITUS_{key.replace('.', '_')}".upper()
 
 
-def describe_setting(key: str) -> tuple[str, tuple[str, ...]]:
+def describe_setting_and_choices(key: str) -> tuple[str, tuple[str, ...]]:
     """Return the description of a setting, and its possible values if they are few."""
     section, _, name = key.rpartition(".")
     field = (_SECTIONS[section] if section else Settings).model_fields[name]

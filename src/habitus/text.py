@@ -123,13 +123,13 @@ def _find_mark_openings(text: str) -> Iterator[int]:
         while found >= 0:
             at = spelled[found][1] - 1
             while at >= 0 and not _fold_lookalikes(text[at]).isalnum():
-                if _is_bracket(text[at]):
+                if _resembles_opening_bracket(text[at]):
                     yield at
                 at -= 1
             found = letters.find(mark, found + len(mark))
 
 
-def _is_bracket(char: str) -> bool:
+def _resembles_opening_bracket(char: str) -> bool:
     """Return whether a character opens something, or resembles one that does."""
     folded = _fold_lookalikes(char)
     if char.isascii() or ">" in folded:

@@ -73,7 +73,7 @@ def trace_span(name: str, *, traceparent: str = "", **attributes: str) -> Iterat
 @contextmanager
 def trace_span_if_inside_another(name: str, **attributes: str) -> Iterator[None]:
     """Trace a block as a span of the current one; without one, such as a worker that only polls, not at all."""
-    if _get_exporter() is None or not _has_current_span():
+    if _get_telemetry_instruments() is None or not _has_current_span():
         yield
         return
     with trace_span(name, **attributes):
@@ -82,7 +82,7 @@ def trace_span_if_inside_another(name: str, **attributes: str) -> Iterator[None]
 
 def get_traceparent() -> str:
     """Return the current span as a W3C `traceparent`, for work that another process does later; empty without one."""
-    if _get_exporter() is None:
+    if _get_telemetry_instruments() is None:
         return ""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -108,7 +108,7 @@ class ManualSpan:
 
     def __init__(self, name: str, *, traceparent: str = "", **attributes: str) -> None:
         self._span = None
-        if (to := _get_exporter()) is not None:
+        if (to := _get_telemetry_instruments()) is not None:
             given = {f"habitus.{key}": value for key, value in {**_log_context.get(), **attributes}.items()}
             parent = _parse_traceparent(traceparent) if traceparent else None
             self._span = to.tracer.start_span(f"habitus.{name}", context=parent, attributes=given)
@@ -146,7 +146,7 @@ def add_to_telemetry_counter(name: str, number: float = 1, **attributes: str) ->
     """Add to a counter."""
     for note in _counters:
         note(name, number, attributes)
-    to = _get_exporter()
+    to = _get_telemetry_instruments()
     if to is None:
         return
     if name not in to.counters:
@@ -154,13 +154,17 @@ def add_to_telemetry_counter(name: str, number: float = 1, **attributes: str) ->
     to.counters[name].add(number, {f"habitus.{key}": value for key, value in attributes.items()})
 
 
-def _get_exporter() -> _TelemetryInstruments | None:
+def _get_telemetry_instruments() -> _TelemetryInstruments | None:
     """Return our exporter, or that of a host program which has set up OpenTelemetry itself; None without either."""
-    return _exporter if _exporter is not None or "opentelemetry.sdk.trace" not in sys.modules else _get_host_exporter()
+    return (
+        _exporter
+        if _exporter is not None or "opentelemetry.sdk.trace" not in sys.modules
+        else _create_host_program_instruments()
+    )
 
 
 @functools.cache
-def _get_host_exporter() -> _TelemetryInstruments:
+def _create_host_program_instruments() -> _TelemetryInstruments:
     # Already imported by the host program.
     from opentelemetry import metrics, trace
 

@@ -46,16 +46,16 @@ class UsageCounts:
         """The address of exactly the uses that each count counts."""
         return build_count_links(self.address) if self.address else {}
 
-    def _combine(self, other: UsageCounts, sign: int) -> dict[str, Any]:
+    def _add_or_subtract_fields(self, other: UsageCounts, sign: int) -> dict[str, Any]:
         return {name: getattr(self, name) + sign * getattr(other, name) for name in COUNT_NAMES}
 
     def __add__(self, other: Self) -> UsageCounts:
         last = max(filter(None, (self.last_used, other.last_used)), default=None)
-        return UsageCounts(**self._combine(other, 1), last_used=last)
+        return UsageCounts(**self._add_or_subtract_fields(other, 1), last_used=last)
 
     def __sub__(self, other: UsageCounts) -> UsageCounts:
         """Return the difference; `last_used` stays, because a use does not unhappen."""
-        return UsageCounts(**self._combine(other, -1), last_used=self.last_used)
+        return UsageCounts(**self._add_or_subtract_fields(other, -1), last_used=self.last_used)
 
 
 def build_count_links(address: str) -> dict[str, str]:

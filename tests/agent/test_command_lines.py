@@ -93,7 +93,7 @@ async def test_a_cell_calls_a_command_line_and_sees_no_secret(desk: Habitus, tal
     assert unknown[0] == 127
     assert unknown[2] == "habitus-skill: No command line 'mail' may be called here. There are: desk.\n"
     assert SECRET not in str(model.asked) + ran
-    log = secrets.open_command_line_call_log(desk).list()
+    log = secrets.open_command_line_call_log(desk).list_logged_calls()
     assert len(log) == len(answers)
     assert {call.caller for call in log} == {f"ann, session {session.id}"}
     await session.close()

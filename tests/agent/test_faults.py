@@ -188,7 +188,7 @@ async def test_a_turn_can_be_cancelled_while_a_recording_is_written_down(
             await asyncio.Event().wait()
             raise AssertionError
 
-    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_transcriber_or_explanation", Slow)
+    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_or_explaining_transcriber", Slow)
     session, _ = talk([says("ok")])
     (tmp_path / "memo.wav").write_bytes(b"RIFF")
 

@@ -62,7 +62,7 @@ async def test_an_imported_skill_takes_nothing_out_of_a_prompt(talk: Talk, habit
     assert [
         one.name
         for one in open_importer(habitus).import_entries(
-            detect.read_skills(tmp_path / "theirs"), habitus.build_author()
+            detect.read_entries(tmp_path / "theirs"), habitus.build_author()
         )
     ] == ["greedy"]
     ask = await asked_with_csv(talk, tmp_path)

@@ -59,7 +59,7 @@ def own(habitus: Habitus, files: dict[str, bytes] = FILES, main: str = MAIN) -> 
 
 
 def from_outside(habitus: Habitus, tmp_path: Path) -> None:
-    found = detect.read_skills(write(tmp_path / "theirs" / "fill-form"))
+    found = detect.read_entries(write(tmp_path / "theirs" / "fill-form"))
     assert [one.name for one in open_importer(habitus).import_entries(found, habitus.build_author())] == ["fill-form"]
 
 

@@ -41,7 +41,7 @@ FAILING = [*[calls("divide", {"n": 0})] * 3, calls("divide_safely", {"n": 0}), s
 
 
 def pending(habitus: Habitus) -> list[Proposal]:
-    return list(habitus.review.list())
+    return list(habitus.review.list_proposals_by_state())
 
 
 async def test_the_inputs_that_failed_are_proposed_as_cases_with_what_the_recipe_returned(

@@ -296,9 +296,9 @@ async def test_a_waiting_skill_is_corrected_in_place(talk: Talk, habitus: Habitu
     change = {"name": "tea", "operation": "append", "content": "2. Wait."}
     session, _ = talk([calls("create_skill", made), calls("update_skill", change), says("ok")])
     await session.turn("keep this")
-    waiting = habitus.review.list()
+    waiting = habitus.review.list_proposals_by_state()
     assert len(waiting) == 1
-    assert "1. Boil water.\n2. Wait." in habitus.review.list_conversation_skills(session.id)["tea"][1].body
+    assert "1. Boil water.\n2. Wait." in habitus.review.list_pending_skills_of_conversation(session.id)["tea"][1].body
 
 
 @pytest.mark.full
@@ -362,7 +362,7 @@ async def test_words_that_are_heard_join_the_request_before_anything_is_selected
         async def __call__(self, path: Path) -> TranscriptionResult:
             return TranscriptionResult(text="How do I brew the tea of last month?")
 
-    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_transcriber_or_explanation", Listener)
+    monkeypatch.setattr("habitus.app.conversations.sessions.get_local_or_explaining_transcriber", Listener)
     keep(habitus, "voice", manifest=Manifest(file_types=("wav",)), body="Answer in one sentence.")
     (tmp_path / "note.wav").write_bytes(b"RIFF")
     session, model = talk([says("ok")])
@@ -424,7 +424,7 @@ async def test_results_name_the_version_as_it_is_and_the_proposal_beside_it(talk
     session, _ = talk([calls("update_skill", change), calls("update_skill", more), *look, says("ok")])
     await session.turn("keep this")
     first, second, read, listed = map(json.loads, results(session))
-    (pending,) = habitus.review.list()
+    (pending,) = habitus.review.list_proposals_by_state()
     assert [(one["version"], one["status"]) for one in (first, second)] == [(1, "proposed")] * 2
     assert (second["proposal"], read["proposal"]) == (pending.id, pending.id)
     assert (read["version"], read["status"], "3. Pour." in read["content"]) == (1, "pending", True)

@@ -183,7 +183,7 @@ async def test_a_skill_that_nobody_reviewed_is_introduced_with_its_origin(habitu
     (tmp_path / "from-afar" / "borrowed" / "SKILL.md").write_text(
         "---\nname: borrowed\ndescription: D.\n---\n\n1. Do.\n"
     )
-    entries = detect.read_skills(tmp_path / "from-afar", origin="from-afar")
+    entries = detect.read_entries(tmp_path / "from-afar", origin="from-afar")
     assert [result.verdict for result in open_importer(habitus).import_entries(entries, habitus.build_author())] == [
         ImportVerdict.IMPORTED
     ]

@@ -188,7 +188,7 @@ async def test_what_waits_is_found_marked_and_taken_back_in_the_conversation_tha
     assert "- tea — Brews green tea [kitchen] (needs review)" in found
     assert json.loads(read)["status"] == "pending"
     assert (json.loads(deleted), json.loads(unknown)) == ({"deleted": True}, {"deleted": False})
-    assert habitus.review.list() == []
+    assert habitus.review.list_proposals_by_state() == []
     await other.turn("what is there for the kitchen?")
     assert '"skills": []' in repr(other.history.messages)
 

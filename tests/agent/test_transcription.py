@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from habitus.llm.transcription import TranscriptionResult, get_local_transcriber_or_explanation, transcribe_recording
+from habitus.llm.transcription import TranscriptionResult, get_local_or_explaining_transcriber, transcribe_recording
 
 
 @pytest.mark.full
@@ -82,9 +82,9 @@ async def test_silence_and_missing_files_say_so(tmp_path: Path) -> None:
 async def test_without_a_transcriber_the_reason_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert get_local_transcriber_or_explanation() is transcribe_recording
+    assert get_local_or_explaining_transcriber() is transcribe_recording
     monkeypatch.setitem(sys.modules, "pocketsphinx", None)
-    heard = await get_local_transcriber_or_explanation()(tmp_path)
+    heard = await get_local_or_explaining_transcriber()(tmp_path)
     assert (heard.text, heard.reason.partition(".")[0]) == (None, "no transcriber is installed")
 
 

@@ -264,7 +264,7 @@ async def test_tools_and_recipes_called_in_practice_are_not_used_and_nothing_is_
     assert habitus.recipes.get("add_both").counts.used == 0
     assert habitus.evidence.compute_findings().items == ()
     mining = RepeatedProcedureFinder(habitus)
-    mining.find_suggestions()
+    mining.collect_suggestion_drafts()
     assert (mining.make_report().turns, mining.make_report().suggestions) == (0, ())
     async with habitus.turn("add these up", conversation="r", source_type="api") as opened:
         await opened.run("add_both", {"numbers": [1, 2]})

@@ -156,7 +156,7 @@ def browse():
     with Habitus.open() as habitus:
         homes, keys = HomePool(habitus), load_sign_in_service(habitus)
         client = TestClient(make_web_app(homes, keys, {host}), base_url=f"http://{host}")
-        cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key())
+        cookie = keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key())
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{host}"})
         sent = {"Authorization": f"Bearer {keys.owner_token}"}

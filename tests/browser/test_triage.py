@@ -48,7 +48,7 @@ def test_changes_are_decided_by_keyboard_and_all_at_once(page: Page, site: Site,
     page.get_by_label("Kind").select_option("new")
     page.get_by_role("button", name="Approve all 4 new skills").click()
     expect(notice).to_contain_text("Approved: 4 items.")
-    assert len(habitus.review.list(ProposalState.PENDING)) == 1
+    assert len(habitus.review.list_proposals_by_state(ProposalState.PENDING)) == 1
     page.get_by_role("button", name="Undo", exact=True).first.click()
     expect(rows).to_have_count(4)
     assert not habitus.skills.is_name_taken("wish-rob-3")

@@ -258,7 +258,9 @@ def test_all_archives_of_an_index_share_one_limit_of_what_they_unpack_to(other: 
     noise = os.urandom(1 << 10) + bytes(150 << 10)
     large = (noise * 400)[: 55 << 20]
     text = "---\nname: {name}\ndescription: Greets.\n---\n1. Say hello.\n"
-    packed = discovery.pack_archive({"SKILL.md": text.encode(), **{f"{number}.bin": large for number in range(3)}})
+    packed = discovery.pack_reproducible_tar_gz(
+        {"SKILL.md": text.encode(), **{f"{number}.bin": large for number in range(3)}}
+    )
     folder = (tmp_path / "site" / INDEX).parent
     folder.mkdir(parents=True)
     (folder / "large.tar.gz").write_bytes(packed)

@@ -81,7 +81,7 @@ def furnish(home: Path, tmp_path: Path, **environ: str) -> Habitus:
     (home / CHAT_HISTORY_FILE).write_text(f"+{OF_ANN[0]}\n")
     queue = jobs.open_job_queue(opened)
     jobs.submit_job(opened, queue, "learn", [f"/{OF_ANN[0]}.jsonl"])
-    reminding.count_items_and_record_reminder(opened)  # so that no command says it
+    reminding.count_pending_items_once_a_day(opened)  # so that no command says it
     return opened
 
 

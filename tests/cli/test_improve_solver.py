@@ -14,7 +14,7 @@ import pytest
 
 from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.solver_box import open_solver_box
-from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.program import AgentProgramPrompt
 from habitus.llm.agents.running import temporary_workspace
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.sandbox.machine import probe_machine
@@ -357,7 +357,7 @@ def test_the_box_grants_the_provider_of_the_person_and_no_host_that_a_skill_name
     theirs.parent.mkdir(parents=True)
     theirs.write_text('[model_providers.here]\nbase_url = "https://me@models.example.org/v1"\n')
     environ = {"HOME": str(tmp_path / "person"), "OPENAI_BASE_URL": "http://127.0.0.1:8080"}
-    question = ProgramRequest(system="", prompt="x", model="", workspace=room, environ=environ, is_boxed=True)
+    question = AgentProgramPrompt(system="", prompt="x", model="", workspace=room, environ=environ, is_boxed=True)
     assert "danger-full-access" in solver.build_call(question).arguments
     for folder in (room / solver.skills / "evil", room / "work"):
         folder.mkdir(parents=True)

@@ -206,7 +206,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
     def named(habitus: Habitus, name: str) -> SessionModels:
         return SessionModels(name, open_model=lambda _: scripted)
 
-    monkeypatch.setattr(models, "open_model_by_name", named)
+    monkeypatch.setattr(models, "open_session_models_for_name", named)
     return scripted
 
 

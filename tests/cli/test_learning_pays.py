@@ -155,7 +155,7 @@ def door(request: pytest.FixtureRequest, direct: Direct) -> Iterator[Door]:
         keys = load_sign_in_service(habitus)
         app = make_web_app(HomePool(habitus), keys, {HOST}, app=build_application_without_home())
         client = TestClient(app, base_url=f"http://{HOST}")
-        cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
+        cookie = keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or ""
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{HOST}"})
         yield Page(client=client, direct=direct)

@@ -13,7 +13,12 @@ from typing import Any
 
 import pytest
 
-from habitus.skills.sources.lockfiles import NpxLockEntry, compute_git_tree_hash, compute_npx_hash, get_project_lockfile
+from habitus.skills.sources.lockfiles import (
+    NpxLockEntry,
+    compute_git_tree_hash,
+    compute_npx_hash,
+    get_project_npx_lockfile,
+)
 from tests import npm
 from tests.cli.conftest import Direct
 from tests.journeys.test_skills_from_anywhere import Repository
@@ -159,7 +164,7 @@ def test_a_file_that_cannot_be_read_is_one_line_and_stays(
 
 
 def test_two_tools_on_one_file_lose_nothing(tmp_path: Path) -> None:
-    file = get_project_lockfile(tmp_path)
+    file = get_project_npx_lockfile(tmp_path)
 
     def adding(name: str) -> Callable[[dict[str, NpxLockEntry]], None]:
         return lambda skills: skills.update({name: {"source": name}})

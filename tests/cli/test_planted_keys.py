@@ -73,7 +73,7 @@ async def test_a_conversation_keeps_sends_and_shows_no_key(tmp_path: Path, way: 
                 shown.append(event)
             session.judge(OutcomeKind.FAILED, reason=text)
             await session.turn("and now?")
-        for waiting in habitus.review.list():
+        for waiting in habitus.review.list_proposals_by_state():
             habitus.review.reject(waiting.id, habitus.build_author(), text)
         assert leaks_below(home) == {}  # with the log of the database still beside it
     assert leaks_below(home) == {}

@@ -16,7 +16,7 @@ import pytest
 
 from habitus.app.operating.housekeeping import run_due_housekeeping
 from habitus.errors import Refused
-from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.program import AgentProgramPrompt
 from habitus.llm.agents.sign_ins import copy_sign_in_without_refresh_token
 from habitus.llm.agents.solvers import find_solver_program
 from tests.cli.conftest import Direct
@@ -129,7 +129,7 @@ def test_a_killed_run_beside_another_leaves_the_sign_in_as_the_person_has_renewe
 def _copy(home: Path, room: Path, agent: str) -> Any:
     """Return the sign-in that a run of the agent gets."""
     solver, model = find_solver_program(agent), SOLVER.get(agent, "").partition(":")[2]
-    question = ProgramRequest(system="", prompt="x", model=model, workspace=room, environ={"HOME": str(home)})
+    question = AgentProgramPrompt(system="", prompt="x", model=model, workspace=room, environ={"HOME": str(home)})
     room.mkdir()
     solver.build_call(question)
     copy_sign_in_without_refresh_token(solver, question, datetime.now(UTC), timedelta(minutes=10))
@@ -256,7 +256,7 @@ cat <<'END'\n{SAYS["pi"]("ALTBERG")}\nEND"""
 def _hosts(home: Path, name: str, **environ: str) -> set[str]:
     agent, _, model = name.partition(":")
     given = {"HOME": str(home), **environ}
-    question = ProgramRequest(system="", prompt="x", model=model, workspace=Path(), environ=given, is_boxed=True)
+    question = AgentProgramPrompt(system="", prompt="x", model=model, workspace=Path(), environ=given, is_boxed=True)
     solver = find_solver_program(agent)
     return {*solver.find_hosts(question), *solver.list_provider_addresses_from_environment(question)}
 

@@ -45,7 +45,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine
         address = sql.build_sqlite_url(migrated(tmp_path / "habitus.db"))
     else:
         address = request.getfixturevalue("url")
-    engine = sql.open_engine(address)
+    engine = sql.open_engine_with_current_schema(address)
     yield engine
     engine.dispose()
 

@@ -11,7 +11,7 @@ from tests.homes import migrated
 
 
 def sql_store(home: Path, url: str) -> EngramStore:
-    return EngramStore(sql.open_engine(url or sql.build_sqlite_url(migrated(home / "habitus.db"))))
+    return EngramStore(sql.open_engine_with_current_schema(url or sql.build_sqlite_url(migrated(home / "habitus.db"))))
 
 
 ENGRAM_STORES: dict[str, Callable[[Path, str], EngramStore]] = {

@@ -70,9 +70,9 @@ class Line:
         with suppress(OSError):
             while True:
                 client, _ = door.accept()
-                threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+                threading.Thread(target=self._connect_to_first_answering_address, args=(client,), daemon=True).start()
 
-    def _connect(self, client: socket.socket) -> None:
+    def _connect_to_first_answering_address(self, client: socket.socket) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if (said := self._last_words) is not None:
             with client, suppress(OSError):

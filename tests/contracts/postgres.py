@@ -68,7 +68,7 @@ def schema(server_url: str) -> Iterator[str]:
 @functools.cache
 def _migrated(server_url: str) -> str:
     url = new_schema(server_url)
-    sql.open_engine(url).dispose()
+    sql.open_engine_with_current_schema(url).dispose()
     return url
 
 

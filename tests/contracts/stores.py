@@ -62,7 +62,7 @@ class Ticking:
 
 
 def file_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> SkillStore:
-    engine = sql.open_engine(sql.build_sqlite_url(migrated(home / "habitus.db")))
+    engine = sql.open_engine_with_current_schema(sql.build_sqlite_url(migrated(home / "habitus.db")))
     shelf = DirectoryBackend(home / "skills", home / "archive")
     return SkillStore(shelf, engine, layer="user", clock=clock or Ticking(), check_interval=0)
 
@@ -72,7 +72,7 @@ def in_memory_store(home: Path, clock: Callable[[], datetime] | None = None, url
 
 
 def sql_store(home: Path, clock: Callable[[], datetime] | None = None, url: str = "") -> SkillStore:
-    engine = sql.open_engine(url or sql.build_sqlite_url(migrated(home / "habitus.db")))
+    engine = sql.open_engine_with_current_schema(url or sql.build_sqlite_url(migrated(home / "habitus.db")))
     return SkillStore(
         SqlBackend(engine, home / "cache"), engine, layer="user", clock=clock or Ticking(), check_interval=0
     )

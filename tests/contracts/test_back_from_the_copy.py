@@ -37,7 +37,7 @@ def test_a_server_that_was_started_while_the_database_was_away_works_on_it_when_
 ) -> None:
     with open_host(run_cli.home, line.url) as habitus:
         habitus.skills.create(TEA, habitus.build_author())
-        invited = open_user_accounts(habitus).add("ben", UserRole.ADMIN)
+        invited = open_user_accounts(habitus).add_or_reinvite_user("ben", UserRole.ADMIN)
         offline_snapshot.refresh_snapshot(habitus)
     ben = {"Authorization": f"Bearer {invited.token}"}
     line.cut()
@@ -51,7 +51,7 @@ def test_a_server_that_was_started_while_the_database_was_away_works_on_it_when_
         assert (refused.status_code, refused.json()["title"]) == (503, AWAY)
         assert http.get("/readyz").json()["status"] == "degraded"
         with open_host(furnish(tmp_path / "other"), url) as elsewhere:
-            open_user_accounts(elsewhere).remove("ben")
+            open_user_accounts(elsewhere).remove_and_bar_account("ben")
         line.restore()
         wait_until(lambda: AS_OF_HEADER not in http.get("/api/v1/skills").headers)
         assert http.get("/api/v1/skills", headers=ben).status_code == 401

@@ -79,7 +79,7 @@ def _proposals(habitus: Habitus) -> tuple[str, ...]:
         tree = update_main_file({}, Skill(name=name, description="Jam", body="1. Boil."))
         change = SkillChange(action=ProposalAction.WRITE, name=name, layer="user", tree=tree)
         habitus.review.submit(change, Author(actor=ActorKind.AGENT, name="tester", reason="worked it out"))
-    return tuple(str(one.id) for one in habitus.review.list())
+    return tuple(str(one.id) for one in habitus.review.list_proposals_by_state())
 
 
 def _an_approved_proposal(habitus: Habitus) -> dict[str, Any]:
@@ -218,7 +218,9 @@ PREPARED: dict[str, Prepare] = {
     "sessions outcome": _a_judgement,
     "skills evidence": lambda habitus: (_a_session(habitus), {"limit": 1})[1],
     "secrets list": _a_call,
-    "users remove": lambda habitus: {"name": open_user_accounts(habitus).add("ben", UserRole.VIEWER).person.name},
+    "users remove": lambda habitus: {
+        "name": open_user_accounts(habitus).add_or_reinvite_user("ben", UserRole.VIEWER).person.name
+    },
 }
 # `skills add` takes paths on the command line, and over REST only what lies on the public internet.
 BOTH = [case for case in load_all_use_cases() if case.method and case.command and case is not sources.add_skills]

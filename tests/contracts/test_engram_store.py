@@ -70,34 +70,36 @@ def because(minutes: int = 0, reason: str = "new") -> ChangeAuthorAndReason:
 
 
 def test_what_is_saved_is_read_whole(engrams: EngramStore) -> None:
-    (saved,) = engrams.save([FULL], because())
+    (saved,) = engrams.save_new_versions_or_counters([FULL], because())
     assert saved == replace(FULL, version=1, created_on=NOON, updated_on=NOON)
-    assert engrams.get(["k0000001", "nothere"]) == {"k0000001": saved}
+    assert engrams.load_engrams_by_ids(["k0000001", "nothere"]) == {"k0000001": saved}
 
 
 def test_changes_are_told_by_revision(engrams: EngramStore) -> None:
     assert engrams.load_changed_engrams(0).engrams == ()
-    engrams.save([FULL, PLAIN], because())
+    engrams.save_new_versions_or_counters([FULL, PLAIN], because())
     first = engrams.load_changed_engrams(0)
     assert {engram.id for engram in first.engrams} == {"k0000001", "k0000002"}
     assert engrams.load_changed_engrams(first.revision).engrams == ()
-    (saved,) = engrams.save([replace(first.engrams[0], text="Changed.")], because(1))
+    (saved,) = engrams.save_new_versions_or_counters([replace(first.engrams[0], text="Changed.")], because(1))
     second = engrams.load_changed_engrams(first.revision)
     assert second.engrams == (saved,)
     assert second.revision > first.revision
 
 
 def test_counting_makes_no_version(engrams: EngramStore) -> None:
-    (saved,) = engrams.save([PLAIN], because())
-    (counted,) = engrams.save([saved.with_counts(retrievals=7)])
-    assert engrams.get([saved.id])[saved.id] == counted
+    (saved,) = engrams.save_new_versions_or_counters([PLAIN], because())
+    (counted,) = engrams.save_new_versions_or_counters([saved.with_counts(retrievals=7)])
+    assert engrams.load_engrams_by_ids([saved.id])[saved.id] == counted
     assert counted.version == 1
     assert len(engrams.load_history(saved.id)) == 1
 
 
 def test_every_change_is_a_version_with_its_cause(engrams: EngramStore) -> None:
-    (saved,) = engrams.save([PLAIN], because())
-    engrams.save([replace(saved, text="Other.", state=LessonState.ARCHIVED)], because(1, "removed"))
+    (saved,) = engrams.save_new_versions_or_counters([PLAIN], because())
+    engrams.save_new_versions_or_counters(
+        [replace(saved, text="Other.", state=LessonState.ARCHIVED)], because(1, "removed")
+    )
     told = [(v.number, v.engram.text, v.engram.state, v.cause) for v in engrams.load_history(PLAIN.id)]
     assert told == [
         (1, "Plain.", LessonState.ACTIVE, because()),
@@ -107,9 +109,9 @@ def test_every_change_is_a_version_with_its_cause(engrams: EngramStore) -> None:
 
 @pytest.mark.req("SK-22")
 def test_any_timestamp_can_be_seen_again(engrams: EngramStore) -> None:
-    (saved,) = engrams.save([PLAIN], because())
-    engrams.save([replace(saved, text="Later.")], because(10))
-    engrams.save([FULL], because(20))
+    (saved,) = engrams.save_new_versions_or_counters([PLAIN], because())
+    engrams.save_new_versions_or_counters([replace(saved, text="Later.")], because(10))
+    engrams.save_new_versions_or_counters([FULL], because(20))
     assert engrams.load_all_engrams_as_of(NOON - timedelta(seconds=1)) == {}
     assert {id: e.text for id, e in engrams.load_all_engrams_as_of(NOON + timedelta(minutes=5)).items()} == {
         "k0000002": "Plain."
@@ -123,17 +125,17 @@ def test_any_timestamp_can_be_seen_again(engrams: EngramStore) -> None:
 def test_a_transaction_is_kept_whole_or_not_at_all(engrams: EngramStore) -> None:
     def fails() -> None:
         with engrams.write_transaction():
-            engrams.save([PLAIN], because())
+            engrams.save_new_versions_or_counters([PLAIN], because())
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fails()
-    assert engrams.get([PLAIN.id]) == {}
+    assert engrams.load_engrams_by_ids([PLAIN.id]) == {}
     assert engrams.load_changed_engrams(0).engrams == ()
 
 
 def test_of_what_is_erased_only_the_id_is_left(engrams: EngramStore) -> None:
-    engrams.save([FULL], because())
+    engrams.save_new_versions_or_counters([FULL], because())
     engrams.erase([FULL.id, "nothere"], NOON)
     (left,) = engrams.load_changed_engrams(0).engrams
     assert (left.id, left.text, left.owner, left.state) == (FULL.id, "", "", LessonState.ERASED)
@@ -143,6 +145,6 @@ def test_of_what_is_erased_only_the_id_is_left(engrams: EngramStore) -> None:
 
 
 def test_many_are_saved_at_once(engrams: EngramStore) -> None:
-    engrams.save([replace(PLAIN, id=f"k{n:07d}") for n in range(1200)], because())
+    engrams.save_new_versions_or_counters([replace(PLAIN, id=f"k{n:07d}") for n in range(1200)], because())
     assert len(engrams.load_changed_engrams(0).engrams) == 1200
-    assert len(engrams.get([f"k{n:07d}" for n in range(1200)])) == 1200
+    assert len(engrams.load_engrams_by_ids([f"k{n:07d}" for n in range(1200)])) == 1200

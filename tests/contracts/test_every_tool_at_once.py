@@ -92,7 +92,7 @@ def furnish_people(home: Path) -> dict[str, str]:
         ]
         for skill in skills:
             habitus.skills.create(skill, habitus.build_author())
-        return {who: open_user_accounts(habitus).add(who, UserRole.ADMIN).token for who in PEOPLE[1:]}
+        return {who: open_user_accounts(habitus).add_or_reinvite_user(who, UserRole.ADMIN).token for who in PEOPLE[1:]}
 
 
 Step = Callable[[Sequence[Awaitable[str]]], Awaitable[Sequence[str]]]

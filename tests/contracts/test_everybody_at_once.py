@@ -253,7 +253,7 @@ def world(place: Path, database: str | None) -> Iterator[World]:
     with Habitus.open(settings.for_server().model_copy(update=changed)) as habitus:
         keys, desks = load_sign_in_service(habitus), HomePool(habitus)
         tokens = {"ann": keys.owner_token} | {
-            who: open_user_accounts(habitus).add(who, UserRole.ADMIN).token for who in PEOPLE[1:]
+            who: open_user_accounts(habitus).add_or_reinvite_user(who, UserRole.ADMIN).token for who in PEOPLE[1:]
         }
         try:
             yield World(habitus, make_web_app(desks, keys, {HOST}, app=_doors()), tokens)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus import sql
-from habitus.app.learning.evidence import EvidenceService, make_observations
+from habitus.app.learning.evidence import EvidenceService, convert_exposures_to_observations
 from habitus.errors import NotFound
 from habitus.events import OutcomeKind
 from habitus.evidence.findings import EvidenceFindings, collect_evidence_findings
@@ -149,7 +149,9 @@ def numbers(found: EvidenceFindings) -> dict[str, object]:
 
 def in_one_pass(book: Journal, now: datetime) -> EvidenceFindings:
     kept = book.load_scored_exposures()
-    return collect_evidence_findings(make_observations(kept, book.list_items_chosen_for_requests(), now), withhold=0.1)
+    return collect_evidence_findings(
+        convert_exposures_to_observations(kept, book.list_items_chosen_for_requests(), now), withhold=0.1
+    )
 
 
 @st.composite

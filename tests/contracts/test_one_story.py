@@ -104,7 +104,7 @@ def open_clients(stack: ExitStack, habitus: Habitus) -> tuple[TestClient, TestCl
     stack.callback(desks.close)
     app = make_web_app(desks, keys, {HOST})
     browser = TestClient(app, base_url=f"http://{HOST}")
-    browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or "")
+    browser.cookies.set(keys.cookie, keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or "")
     return TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {keys.owner_token}"}), browser
 
 
@@ -113,12 +113,14 @@ def clients(habitus: Habitus) -> Iterator[dict[str, tuple[TestClient, TestClient
     """For ann, the owner, and eve, a viewer: a program with a token, and a browser."""
     desks, keys = HomePool(habitus), load_sign_in_service(habitus)
     app = make_web_app(desks, keys, {HOST})
-    invited = open_user_accounts(habitus).add("eve", UserRole.VIEWER)
+    invited = open_user_accounts(habitus).add_or_reinvite_user("eve", UserRole.VIEWER)
     found = {}
     for user, token in (("ann", keys.owner_token), ("eve", invited.token)):
         program = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
         found[user] = program, TestClient(app, base_url=f"http://{HOST}")
-    found["ann"][1].cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or "")
+    found["ann"][1].cookies.set(
+        keys.cookie, keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or ""
+    )
     assert found["eve"][1].get(f"/enter?key={invited.link}").status_code == 200
     yield found
     desks.close()
@@ -400,7 +402,7 @@ async def test_one_story_has_the_same_numbers_in_every_view(
         check_commands(run_cli, {"HABITUS_USER": user} | ({"HABITUS_DATABASE": database} if database else {}))
     assert find_stale_usage_counters(habitus) == []
     # An agent over MCP, of the owner and of the viewer by their account; last, because asking is a turn.
-    eve = open_user_accounts(habitus).get("eve")
+    eve = open_user_accounts(habitus).find_account_by_name("eve")
     assert eve is not None
     assert eve.role is UserRole.VIEWER
     for person in (None, eve):

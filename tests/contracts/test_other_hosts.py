@@ -236,10 +236,10 @@ def test_what_is_proposed_while_the_database_is_away_is_known_to_all_when_it_is_
     assert (alone.id % 2, alone.reasons[-1].partition(",")[0]) == (1, "the database is unreachable")
     line.restore()
     there = hosts.open("there")
-    assert there.review.list(all_hosts=True) == []
-    assert cut_off.open("here").review.list() == there.review.list(all_hosts=True)
-    assert cut_off.open("here").review.list() == there.review.list(all_hosts=True)
-    (waits,) = there.review.list(all_hosts=True)
+    assert there.review.list_proposals_by_state(all_hosts=True) == []
+    assert cut_off.open("here").review.list_proposals_by_state() == there.review.list_proposals_by_state(all_hosts=True)
+    assert cut_off.open("here").review.list_proposals_by_state() == there.review.list_proposals_by_state(all_hosts=True)
+    (waits,) = there.review.list_proposals_by_state(all_hosts=True)
     assert (waits.change, waits.made_on, waits.id % 2) == (alone.change, alone.made_on, 0)
 
 
@@ -274,7 +274,7 @@ def test_the_page_says_which_host_it_is_about_and_takes_an_approval_back_until_t
     desks, keys = HomePool(there), load_sign_in_service(there)
     hosts.stack.callback(desks.close)
     browser = TestClient(make_web_app(desks, keys, {PAGE}, app=standing()), base_url=f"http://{PAGE}")
-    cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
+    cookie = keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or ""
     browser.cookies.set(keys.cookie, cookie)
     browser.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{PAGE}"})
     host = (hosts.home("here") / "host").read_text()

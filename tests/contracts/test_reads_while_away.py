@@ -82,8 +82,8 @@ def test_a_replica_that_never_saw_a_person_says_that_the_database_is_away_not_th
                 offline_snapshot.refresh_snapshot(before)
         other = settings.model_copy(update={"home": furnish(tmp_path / "other")})
         with Habitus.open(other) as elsewhere:
-            invited = open_user_accounts(elsewhere).add("ben", UserRole.ADMIN)
-            cookie = load_sign_in_service(elsewhere).redeem_sign_in_key(invited.link) or ""
+            invited = open_user_accounts(elsewhere).add_or_reinvite_user("ben", UserRole.ADMIN)
+            cookie = load_sign_in_service(elsewhere).exchange_sign_in_key_for_cookie(invited.link) or ""
         if is_restarted:
             line.cut()
         habitus = around.enter_context(Habitus.open(settings))

@@ -147,7 +147,7 @@ async def test_a_cell_can_be_cancelled_and_its_variables_stay(pads: SessionScrat
     code = "kept = 7\nprint('go')\nwhile True: pass"
     task = asyncio.ensure_future(pads.execute_code("one", code, watch=lambda _: started.set()))
     await started.wait()
-    pads.cancel("one")
+    pads.cancel_cell_of_scratchpad("one")
     cell = await task
     assert cell.error == "Cancelled. It was interrupted; variables are kept."
     assert (await pads.execute_code("one", "kept")).stdout == "7\n"
@@ -155,18 +155,18 @@ async def test_a_cell_can_be_cancelled_and_its_variables_stay(pads: SessionScrat
 
 async def test_files_stay_after_a_reset_and_variables_do_not(pads: SessionScratchpads) -> None:
     await pads.execute_code("one", "x = 1\nopen('note.txt', 'w').write('kept')")
-    await pads.reset("one")
+    await pads.drop_variables_and_cells("one")
     cell = await pads.execute_code("one", "print(open('note.txt').read(), 'x' in globals())")
     assert cell.stdout == "kept False\n"
 
 
 async def test_a_removed_pad_is_gone_with_its_files(pads: SessionScratchpads) -> None:
     await pads.execute_code("one", "open('note.txt', 'w').write('kept')")
-    assert await pads.names() == ["one"]
-    await pads.remove("one")
-    assert await pads.names() == []
+    assert await pads.list_open_and_stored_names() == ["one"]
+    await pads.close_and_delete_scratchpad("one")
+    assert await pads.list_open_and_stored_names() == []
     with pytest.raises(NotFound):
-        await pads.remove("one")
+        await pads.close_and_delete_scratchpad("one")
 
 
 async def test_two_programs_can_not_share_a_pad(pads: SessionScratchpads, make_runtime: MakeRuntime) -> None:
@@ -182,19 +182,19 @@ async def test_a_name_that_is_no_folder_name_is_refused(pads: SessionScratchpads
     with pytest.raises(Invalid):
         await pads.execute_code(name, "1")
     with pytest.raises(Invalid):
-        await pads.install(name, ["six"])
+        await pads.install_allowed_packages(name, ["six"])
 
 
 async def test_only_plain_package_names_are_installed(pads: SessionScratchpads) -> None:
     for requirement in ("--index-url=http://evil.example", "x @ file:///etc/passwd", "../here", ""):
         with pytest.raises(Invalid):
-            await pads.install("one", [requirement])
+            await pads.install_allowed_packages("one", [requirement])
 
 
 @pytest.mark.req("SB-03")
 async def test_a_package_can_be_added_while_the_pad_is_open(pads: SessionScratchpads) -> None:
     await pads.execute_code("one", "x = 1")
-    await pads.install("one", ["habitus-greeting"])
+    await pads.install_allowed_packages("one", ["habitus-greeting"])
     cell = await pads.execute_code("one", "import habitus_greeting\nhabitus_greeting.HELLO, x")
     assert (cell.stdout, cell.error) == ("('hello', 1)\n", None)
 
@@ -245,7 +245,7 @@ async def test_another_machine_keeps_a_pads_limits_between_cells(sshd: Sshd, tmp
 async def test_a_host_that_does_not_answer_is_an_error_with_its_reason(sshd: Sshd) -> None:
     runtime = SshRuntime("127.0.0.1", options=["-p", "1", "-F", "none"], permissions=Permissions(), limits=LIMITS)
     with pytest.raises(StorageFailed, match=r"Could not reach '127\.0\.0\.1' by SSH"):
-        await runtime.names()
+        await runtime.list_stored_scratchpad_names()
 
 
 async def test_an_option_is_not_a_host() -> None:

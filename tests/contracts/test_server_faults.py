@@ -185,7 +185,7 @@ def test_who_is_not_let_in_says_so_in_one_line_or_works_from_what_was_seen_last(
     for *said, told, may_be_over in TURNED_AWAY:
         line.abandon(*said)
         with pytest.raises(StorageFailed) as caught:
-            sql.open_engine(line.url)
+            sql.open_engine_with_current_schema(line.url)
         assert (told in str(caught.value), "\n" in str(caught.value)) == (True, False)
         if not may_be_over:
             with pytest.raises(StorageFailed, match=re.escape(str(caught.value))):
@@ -200,7 +200,7 @@ def test_who_is_not_let_in_says_so_in_one_line_or_works_from_what_was_seen_last(
     wants_more = line.url.replace("sslmode=disable", "sslmode=require")
     line.restore()
     with pytest.raises(StorageFailed, match=r"does not support SSL.*Set sslmode"):
-        sql.open_engine(wants_more)
+        sql.open_engine_with_current_schema(wants_more)
 
 
 # What a server that is there may say to whoever writes.

@@ -64,7 +64,7 @@ def in_memory(habitus: Habitus) -> set[str]:
 def without_pgvector(postgres_server: str) -> str:
     """A database whose owner has no pgvector."""
     address = new_schema(postgres_server)
-    engine = sql.open_engine(address)
+    engine = sql.open_engine_with_current_schema(address)
     with engine.begin() as connection:
         connection.execute(sa.text("ALTER TABLE search_skill_vectors DROP vector, ADD vector bytea NOT NULL"))
     engine.dispose()
@@ -169,7 +169,9 @@ def test_few_of_many_candidates_give_nearly_the_same_order(url: str) -> None:
     documents = {document.id: document for document in crowd(700)}
     shared = sql.create_engine(url)
     server = PostgresSkillIndex(shared, embedder)
-    assert server.put_skills(dict.fromkeys(documents, "as it is"), lambda names: map(documents.__getitem__, names))
+    assert server.try_to_index_skills(
+        dict.fromkeys(documents, "as it is"), lambda names: map(documents.__getitem__, names)
+    )
     server.refresh_term_counts_and_get_generation()
     memory, few = (SearchIndex.open(sql.create_in_memory_engine(), "skills", embedder=embedder) for _ in range(2))
     memory.put_documents(documents.values())

@@ -63,12 +63,12 @@ def live(settings: Settings) -> None:
         habitus.skills.create(tea, habitus.build_author())
         habitus.skills.remove("brew-tea", habitus.build_author())
         habitus.skills.create(tea, habitus.build_author())
-        open_user_accounts(habitus).add("ben", UserRole.VIEWER)
+        open_user_accounts(habitus).add_or_reinvite_user("ben", UserRole.VIEWER)
         submit_job(habitus, open_job_queue(habitus), "curate")
 
 
 def rows(url: str) -> dict[str, list[Any]]:
-    engine = sql.open_engine(url)
+    engine = sql.open_engine_with_current_schema(url)
     with sql.read_transaction(engine) as connection:
         tables = {name: table for name, table in reflect_data_tables(connection).items() if name not in OF_EACH}
         found = {name: sorted(map(repr, connection.execute(sa.select(each)))) for name, each in tables.items()}

@@ -54,14 +54,16 @@ def page_of(habitus: Habitus) -> Iterator[TestClient]:
 def test_who_is_let_in_on_one_host_signs_in_on_every_one_and_is_out_on_all(hosts: tuple[Habitus, Habitus]) -> None:
     one, two = hosts
     with page_of(one) as first, page_of(two) as second:
-        invited = open_user_accounts(one).add("ben", UserRole.VIEWER)
+        invited = open_user_accounts(one).add_or_reinvite_user("ben", UserRole.VIEWER)
         token = {"Authorization": f"Bearer {invited.token}"}
         assert [page.get("/api/v1/skills", headers=token).status_code for page in (first, second)] == [200, 200]
         assert second.get(f"/enter?key={invited.link}").status_code == 303
         assert first.get(f"/enter?key={invited.link}").status_code == 403  # used up there, too
         first.cookies.update(second.cookies)
         assert [page.get("/activity").status_code for page in (first, second)] == [200, 200]
-        open_user_accounts(two).add("ben", UserRole.VIEWER)  # another link: the old cookie and token are over
+        open_user_accounts(two).add_or_reinvite_user(
+            "ben", UserRole.VIEWER
+        )  # another link: the old cookie and token are over
         assert [page.get("/activity").status_code for page in (first, second)] == [401, 401]
         assert first.get("/api/v1/skills", headers=token).status_code == 401
 
@@ -69,7 +71,7 @@ def test_who_is_let_in_on_one_host_signs_in_on_every_one_and_is_out_on_all(hosts
 @pytest.mark.req("CL-04", "SC-04")
 def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habitus]) -> None:
     one, two = (load_sign_in_service(host) for host in hosts)
-    cookie = one.redeem_sign_in_key(one.create_owner_sign_in_key()) or ""
+    cookie = one.exchange_sign_in_key_for_cookie(one.create_owner_sign_in_key()) or ""
     assert (one.identify_by_cookie(cookie), two.identify_by_cookie(cookie)) == (OWNER_IDENTITY, None)
     assert (one.identify_by_token(one.owner_token), two.identify_by_token(one.owner_token)) == (OWNER_IDENTITY, None)
 
@@ -79,7 +81,10 @@ def test_the_owner_of_one_host_is_not_that_of_another(hosts: tuple[Habitus, Habi
 def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tmp_path: Path, line: Line) -> None:
     with open_host(tmp_path / "one", line.url) as habitus, page_of(habitus) as page:
         people = open_user_accounts(habitus)
-        invited, late = people.add("ben", UserRole.VIEWER), people.add("eve", UserRole.VIEWER)
+        invited, late = (
+            people.add_or_reinvite_user("ben", UserRole.VIEWER),
+            people.add_or_reinvite_user("eve", UserRole.VIEWER),
+        )
         token = {"Authorization": f"Bearer {invited.token}"}
         assert page.get("/api/v1/skills", headers=token).status_code == 200
         offline_snapshot.refresh_snapshot(habitus)
@@ -100,7 +105,7 @@ def test_while_the_database_is_away_people_are_known_and_nobody_new_is_let_in(tm
 @pytest.mark.req("SC-04", "OP-01")
 def test_on_postgresql_only_an_admins_transaction_lets_people_in(tmp_path: Path, url: str) -> None:
     with open_host(tmp_path / "one", url) as habitus:
-        open_user_accounts(habitus).add("ben", UserRole.VIEWER)
+        open_user_accounts(habitus).add_or_reinvite_user("ben", UserRole.VIEWER)
         role = "habitus_plain_people"
         with sql.write_transaction(habitus.as_system().shared) as connection:
             connection.execute(sa.text(f"CREATE ROLE {role}"))

@@ -248,7 +248,7 @@ def test_many_skills_are_taken_in_with_few_statements(tmp_path: Path, url: str) 
         asked: list[str] = []
         sa.event.listen(sa.Engine, "before_cursor_execute", note := lambda *given: asked.append(given[2]))
         taken_in = list(
-            open_importer(habitus).import_entries(detect.read_skills(tmp_path / "many"), habitus.build_author())
+            open_importer(habitus).import_entries(detect.read_entries(tmp_path / "many"), habitus.build_author())
         )
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
         assert len(taken_in) == len(names)

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from habitus.app import Habitus
 from habitus.comparing import BoundedSequenceMatcher, ComparisonStepBudget
 from habitus.files import build_tree_file
-from habitus.skills.edits import diff_trees, merge_lines
+from habitus.skills.edits import diff_trees, merge_lines_three_way
 from habitus.skills.layers.layer import USER_LAYER
 from habitus.web.rendering import build_diff_rows
 from tests.web.conftest import api, app, habitus_skills, keys  # noqa: F401  # fixtures of the page
@@ -38,7 +38,7 @@ def test_versions_of_a_skill_are_compared_on_the_page_and_by_the_program(
 
 def test_a_merge_and_a_long_line_end_and_lose_nothing() -> None:
     base, ours = ["tea"] * 100_000, ["cup", *["tea"] * 100_000]
-    assert merge_lines(base, ours, base) in (ours, None)  # a person decides
+    assert merge_lines_three_way(base, ours, base) in (ours, None)  # a person decides
     (row,) = build_diff_rows(WORDS, f"cup {WORDS}")
     assert "".join(text for _, text in row.after or ()) == f"cup {WORDS}"
     turned = "".join(reversed(TURNED))

@@ -133,18 +133,18 @@ def _generate(kinds: Iterator[str]) -> list[str]:
     return found
 
 
-def _join(*parts: str) -> str:
+def _join_lines(*parts: str) -> str:
     return "\n".join(textwrap.dedent(part).strip() for part in parts)
 
 
 PROGRAMS = {
-    "files": _generate(_join(path, deed) for deed, path in product(FILE_DEEDS.values(), PATHS.values())),
+    "files": _generate(_join_lines(path, deed) for deed, path in product(FILE_DEEDS.values(), PATHS.values())),
     "connections": _generate(
-        _join(f"line = socket.socket(socket.{family})", how.format(address=address, raw=raw))
+        _join_lines(f"line = socket.socket(socket.{family})", how.format(address=address, raw=raw))
         for (family, address, raw), how in product(LINES.values(), map(textwrap.dedent, CONNECTS.values()))
     ),
     "signals": _generate(
-        _join(f"pid, number = given['pid'], {number}", how) for number, how in product(SIGNALS, SENDS.values())
+        _join_lines(f"pid, number = given['pid'], {number}", how) for number, how in product(SIGNALS, SENDS.values())
     ),
 }
 

@@ -67,7 +67,7 @@ async def test_an_interpreter_that_a_package_replaced_is_never_started(
     (venv / "bin" / "python").chmod(0o755)
     assert (await pads.execute_code("one", "1 + 1")).stdout == "2\n"
     with pytest.raises(Exception, match="Could not install"):
-        await pads.install("one", ["habitus-nowhere"])
+        await pads.install_allowed_packages("one", ["habitus-nowhere"])
     assert not (tmp_path / "won").exists()
 
 
@@ -76,7 +76,7 @@ async def test_what_a_package_planted_does_not_run_when_another_is_installed(
 ) -> None:
     (get_site_packages(venv) / "planted.pth").write_text(f"import os; open({str(tmp_path / 'won')!r}, 'w').close()\n")
     with pytest.raises(Exception, match="Could not install"):
-        await pads.install("one", ["habitus-nowhere"])
+        await pads.install_allowed_packages("one", ["habitus-nowhere"])
     assert not (tmp_path / "won").exists()
 
 
@@ -170,7 +170,7 @@ count
 """
     cell = await pads.execute_code("one", code)
     assert int(cell.stdout) <= 45
-    await pads.reset("one")
+    await pads.drop_variables_and_cells("one")
     assert (await pads.execute_code("one", "1")).stdout == "1\n"
 
 
@@ -193,7 +193,7 @@ async def test_nothing_a_pad_makes_keeps_it_from_being_removed(
     assert (await pads.execute_code("one", BOTTOMLESS.format(levels=levels))).error is None
     (tmp_path / "kept").mkdir()
     (tmp_path / "pads/one/files/link").symlink_to(tmp_path / "kept")
-    await pads.remove("one")
+    await pads.close_and_delete_scratchpad("one")
     assert list((tmp_path / "pads").iterdir()) == []
     assert (tmp_path / "kept").exists()
 
@@ -338,6 +338,6 @@ async def test_an_interrupt_leaves_no_half_message_behind(pads: SessionScratchpa
     code = "kept = 7\nwhile True: progress('x' * 900)"
     task = asyncio.ensure_future(pads.execute_code("one", code, watch=lambda _: started.set()))
     await started.wait()
-    pads.cancel("one")
+    pads.cancel_cell_of_scratchpad("one")
     assert (await task).error == "Cancelled. It was interrupted; variables are kept."
     assert (await pads.execute_code("one", "kept")).stdout == "7\n"

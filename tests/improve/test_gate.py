@@ -22,7 +22,7 @@ from habitus.improve.gate import (
     RolloutPairCounts,
     compute_remaining_error_share,
     compute_sign_flip_p_value,
-    pair_whole_rounds,
+    pair_complete_rounds,
 )
 from habitus.tasks.rollouts import Rollout, TaskSplit
 
@@ -156,7 +156,7 @@ def test_a_tally_counts_what_only_one_of_both_versions_passed_in_whole_rounds() 
         ("b", 3, "infra", "ok"),
     )
     made.append(replace(made[0], side=TaskSplit.EXAM, outcome="ok"))
-    pairs = pair_whole_rounds(made, TaskSplit.GATE, ["b", "a"])
+    pairs = pair_complete_rounds(made, TaskSplit.GATE, ["b", "a"])
     assert [(pair.old.round, pair.old.task) for pair in pairs] == [(n, task) for n in range(3) for task in "ba"]
     counted = RolloutPairCounts.from_pairs(pairs)
     assert counted == RolloutPairCounts(better=3, same=2, worse=1, gains=[-1, 3])
@@ -169,7 +169,7 @@ def test_a_tally_counts_what_only_one_of_both_versions_passed_in_whole_rounds() 
     )  # one round repeats nothing
     assert RolloutPairCounts.from_pairs([*pairs[2:4], *pairs[:2], *pairs[:2]]).is_repeated
     assert not RolloutPairCounts.from_pairs([*pairs[:2], *pairs[:2], *pairs[2:4]]).is_repeated
-    assert pair_whole_rounds(made, TaskSplit.GATE, []) == []
+    assert pair_complete_rounds(made, TaskSplit.GATE, []) == []
 
 
 @pytest.mark.req("IM-03")

@@ -16,9 +16,9 @@ from habitus.app import Habitus, read_settings
 from habitus.app.home_directory import SESSION_PADS_DIR
 from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.improving import (
+    forecast_requested_improvement,
     load_skill_and_assign_task_splits,
     open_improve_run,
-    preview_improve_run,
     run_or_resume_skill_improvement,
 )
 from habitus.app.tasks.storing import replace_editable_tasks
@@ -536,7 +536,7 @@ async def test_a_budget_that_can_t_pay_one_rollout_is_refused_before_it_starts(h
         dear = ImproveRequest(skill=NAME, model="anthropic:claude-opus-4-5", dollars=0.001)
         assert (
             "a budget of $0.001 can't pay one rollout, which takes about $0.004"
-            in preview_improve_run(habitus, dear).problem
+            in forecast_requested_improvement(habitus, dear).problem
         )
         assert not open_improve_store(habitus).list_rollouts()
 
@@ -546,16 +546,16 @@ async def test_estimates_come_from_measured_rollouts_of_the_same_solver(home: Pa
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 16)
         own, program = ImproveRequest(skill=NAME, text=BETTER), ImproveRequest(skill=NAME, solver="claude-code")
-        guessed = preview_improve_run(habitus, own)
+        guessed = forecast_requested_improvement(habitus, own)
         assert (guessed.measured, guessed.likely_tokens) == (0, guessed.most_rollouts * (800 + 10))
         assert "a guess, none was measured" in guessed.cost_text
         await run(habitus, own)
-        seen = preview_improve_run(habitus, own)
+        seen = forecast_requested_improvement(habitus, own)
         assert seen.measured > 16
         assert 100 < seen.likely_tokens / seen.most_rollouts < 140  # what QuickSolver takes
         assert (
-            preview_improve_run(habitus, program).likely_tokens
-            == preview_improve_run(habitus, program).most_rollouts * 21_000
+            forecast_requested_improvement(habitus, program).likely_tokens
+            == forecast_requested_improvement(habitus, program).most_rollouts * 21_000
         )
 
 
@@ -586,7 +586,7 @@ async def test_one_text_is_tried_for_a_second_agent_and_not_twice_for_one(home: 
 def test_few_tasks_are_said_to_show_little(home: Path) -> None:
     with Habitus.open(read_settings(home)) as habitus:
         furnish(habitus, 8)
-        seen = preview_improve_run(habitus, ImproveRequest(skill=NAME))
+        seen = forecast_requested_improvement(habitus, ImproveRequest(skill=NAME))
         assert (seen.practice, seen.gate, seen.exam, seen.missing, seen.tasks_missing) == (2, 4, 2, 6, 12)
         assert any(
             "With 4 gate tasks a run could show nothing at best; 10 are the fewest" in line for line in seen.lines

@@ -10,7 +10,7 @@ import pytest
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.improving import open_improve_run
-from habitus.app.learning.reporting import DataGap, MonthlyAgentCost, ReportedNumberKind, RequestTotals
+from habitus.app.learning.reporting import MonthlyAgentCost, ReportedNumberKind, RequestTotals, UnansweredReportQuestion
 from habitus.app.use_cases.overview import list_report_rows, show_report
 from habitus.errors import Invalid
 from habitus.improve.candidates import CandidateState
@@ -149,7 +149,7 @@ def test_past_their_retention_the_rows_are_left_without_text(home: Path) -> None
         for conversation in ("c3", "c4", "c5"):
             ask(habitus, conversation)
         assert show_report(habitus).unknown == [
-            DataGap(
+            UnansweredReportQuestion(
                 unknown="How the requests without feedback went.",
                 settled_by="Feedback: /good and /bad in the chat, the buttons on the page, "
                 "or 'habitus sessions outcome'.",

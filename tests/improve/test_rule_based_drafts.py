@@ -9,7 +9,7 @@ import pytest
 
 from habitus.app import Habitus, read_settings
 from habitus.app.learning.improve_store import open_improve_store
-from habitus.app.learning.improving import load_skill_and_assign_task_splits, preview_improve_run
+from habitus.app.learning.improving import forecast_requested_improvement, load_skill_and_assign_task_splits
 from habitus.app.tasks.storing import replace_editable_tasks
 from habitus.events import OK, Outcome, build_failed_outcome
 from habitus.improve.candidates import CandidateState
@@ -145,7 +145,7 @@ async def test_sentences_without_a_trace_go_in_an_ordinary_run_where_the_tasks_c
             store.store_begun_rollout(made)
             did = "Think of the town, say its name and write it in capitals: ALTBERG. " * 70
             store.store_finished_rollout(made.with_outcome(OK, did, steps=1))
-        lines = preview_improve_run(habitus, ImproveRequest(skill=NAME)).lines
+        lines = forecast_requested_improvement(habitus, ImproveRequest(skill=NAME)).lines
         done = await run(habitus, ImproveRequest(skill=NAME, rounds=2, candidates=1), [_draft("4. Smile.")])
         (report,) = done.reports
         assert any("no accepted run used takes 158 gate tasks" in line for line in lines) is not is_tried

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from habitus.files import build_tree_file
 from habitus.improve.candidates import find_candidate_objection
-from habitus.improve.shortening import drop_skill_blocks
+from habitus.improve.shortening import drop_redundant_skill_text
 from habitus.skills import trees
 from habitus.skills.model import Skill
 from habitus.text import estimate_tokens
@@ -80,17 +80,17 @@ def _skill(body: str) -> Skill:
 
 @pytest.mark.req("IM-04")
 def test_what_is_said_twice_or_in_too_many_words_goes() -> None:
-    shorter = drop_skill_blocks(_skill(LONG))
+    shorter = drop_redundant_skill_text(_skill(LONG))
     assert shorter is not None
     assert shorter.body == SHORT
-    assert drop_skill_blocks(_skill(SHORT)) is None
+    assert drop_redundant_skill_text(_skill(SHORT)) is None
 
 
 @pytest.mark.req("IM-04")
 @given(st.lists(st.sampled_from([*LONG.splitlines(keepends=True), "```\n", "\n", "Ü. Ü.\n", "tail"]), max_size=60))
 def test_whatever_the_text_is_a_shorter_one_stays_within_its_bounds(lines: list[str]) -> None:
     skill = _skill("".join(lines))
-    if (new := drop_skill_blocks(skill)) is not None:
+    if (new := drop_redundant_skill_text(skill)) is not None:
         assert (estimate_tokens(new.body) < estimate_tokens(skill.body), find_candidate_objection(skill, new, [])) == (
             True,
             "",

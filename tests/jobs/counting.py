@@ -83,7 +83,7 @@ def url(root: Path) -> str:
 
 @contextlib.contextmanager
 def queue_at(address: str) -> Iterator[JobQueue]:
-    engine = sql.open_engine(address, connections=1, dedicated=True)
+    engine = sql.open_engine_with_current_schema(address, connections=1, dedicated=True)
     try:
         yield JobQueue(engine)
     finally:

@@ -36,7 +36,7 @@ BIG = {
 
 
 def open_store(home: Path) -> SkillStore:
-    engine = sql.open_engine(sql.build_sqlite_url(home / "habitus.db"))
+    engine = sql.open_engine_with_current_schema(sql.build_sqlite_url(home / "habitus.db"))
     shelf = DirectoryBackend(home / "skills", home / "archive")
     return SkillStore(shelf, engine, layer="user", clock=lambda: datetime.now(UTC), check_interval=0)
 
@@ -85,7 +85,7 @@ def _save_many(store: SkillStore) -> None:
 OPERATIONS: dict[str, Callable[[SkillStore], object]] = {
     "create": lambda store: store.save(replace(OLD, name="brand-new"), ME),
     "edit": lambda store: store.save(replace(OLD, body="newer steps"), ME),
-    "replace_files": _replace_files,
+    "replace_home_entries_with_staged_ones": _replace_files,
     "save_many": _save_many,
     "delete": lambda store: store.delete("with-files", ME),
     "restore": lambda store: store.restore(store.list_archived()[0].id, ME),

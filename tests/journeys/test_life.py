@@ -91,7 +91,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(which=WHICH, is_good=st.booleans())
     def a_person_decides(self, which: int, is_good: bool) -> None:
-        waiting = self.habitus.review.list()
+        waiting = self.habitus.review.list_proposals_by_state()
         if not waiting:
             return
         proposal = waiting[which % len(waiting)]

@@ -149,7 +149,7 @@ async def _over_mcp(home: Path) -> object:
 def _on_pages(habitus: Habitus) -> Iterator[str]:
     keys, desks = load_sign_in_service(habitus), HomePool(habitus)
     browser = TestClient(make_web_app(desks, keys, {HOST}, app=standing()), base_url=f"http://{HOST}")
-    browser.cookies.set(keys.cookie, keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or "")
+    browser.cookies.set(keys.cookie, keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or "")
     sessions = [f"/activity/{turn.session}" for turn in habitus.journal.list_latest_turns_of_all_conversations(limit=9)]
     for path in ("/", "/skills/shop", "/lessons", "/activity", "/secrets", "/settings", *sessions):
         yield browser.get(path).text
@@ -165,7 +165,7 @@ async def test_a_secret_that_is_used_everywhere_is_found_nowhere(shop: Cli, tmp_
         served = await _over_mcp(shop.home)
         said = shop("skills", "run", "shop", "--", "buy", SECRET)
         pages = list(_on_pages(habitus))
-        calls = secrets.open_command_line_call_log(habitus).list()
+        calls = secrets.open_command_line_call_log(habitus).list_logged_calls()
         assert leaks_below(tmp_path) == []  # with the log of the database still beside it
     assert leaks_below(tmp_path) == []
     for seen in (talked, hosted, served, said, pages, calls):

@@ -104,7 +104,7 @@ def _look_once(ask: CompletionRequest, look: ScriptStep) -> ScriptStep:
 
 @pytest.mark.full
 def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: Habitus) -> None:
-    token = open_user_accounts(habitus).add("eve", UserRole.VIEWER).token
+    token = open_user_accounts(habitus).add_or_reinvite_user("eve", UserRole.VIEWER).token
     desks = HomePool(habitus)
     app = make_web_app(desks, load_sign_in_service(habitus), {"localhost:8765"}, app=standing())
     client = TestClient(app, base_url="http://localhost:8765", headers={"Authorization": f"Bearer {token}"})
@@ -117,7 +117,9 @@ def test_who_only_reads_over_rest_or_gets_the_practice_reads_no_answer(habitus: 
         if is_about_skills and "stream" not in route and "events" not in route:
             got = client.get(route.format_map(_Filled(given)))
             answers[route] = got.text if got.status_code == 200 else ""
-    reviewer = {"Authorization": f"Bearer {open_user_accounts(habitus).add('bob', UserRole.REVIEWER).token}"}
+    reviewer = {
+        "Authorization": f"Bearer {open_user_accounts(habitus).add_or_reinvite_user('bob', UserRole.REVIEWER).token}"
+    }
     approved = client.post("/api/v1/review/1/approve", headers=reviewer)
     desks.close()
     assert (approved.status_code, "people who may read tasks" in approved.text) == (409, True)

@@ -227,7 +227,7 @@ def test_the_next_release_works_beside_this_one_or_waits_until_it_has_gone(
 @pytest.mark.full
 @pytest.mark.req("OP-01", "OP-03")
 def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp_path: Path, url: str) -> None:
-    sql.open_engine(url).dispose()
+    sql.open_engine_with_current_schema(url).dispose()
     next_one, after_it = ("9001", sql.HEAD), ("9002", "9002")
     code, last = next_release(tmp_path / "next", next_one), next_release(tmp_path / "after", next_one, after_it)
     one, two = tmp_path / "one", tmp_path / "two"
@@ -266,7 +266,7 @@ def test_a_session_a_worker_and_a_page_go_on_while_the_next_release_migrates(tmp
 @pytest.mark.full
 @pytest.mark.req("OP-03")
 def test_a_migration_that_is_killed_leaves_nothing_and_two_at_once_make_one(tmp_path: Path, url: str) -> None:
-    sql.open_engine(url).dispose()
+    sql.open_engine_with_current_schema(url).dispose()
     code, mark = next_release(tmp_path / "next", ("9001", sql.HEAD)), tmp_path / "paused"
     with running(code, tmp_path / "one", url, "killed", PAUSE=str(mark)) as other:
         other.say("migrate")

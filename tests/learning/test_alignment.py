@@ -168,7 +168,7 @@ def test_only_the_same_tool_within_the_window_and_what_can_be_quoted_counts() ->
 
 
 def called(tool: str, error: str = "", **arguments: object) -> SessionCall:
-    (made,) = SessionCall.from_events(
+    (made,) = SessionCall.list_from_events(
         (build_tool_call_event(tool, arguments), build_tool_result_event(tool, success=not error, error=error))
     )
     return replace(made, turn="1")

@@ -9,7 +9,7 @@ import pytest
 from habitus import sql
 from habitus.learning.post_mortem import PostMortemResult
 from habitus.learning.transcripts import SkillUse, read_pieces, read_transcripts
-from habitus.learning.transcripts.applying import LessonApplier, LessonApplyResult
+from habitus.learning.transcripts.applying import TranscriptLessonRecorder, TranscriptLessonRecordingCounts
 from habitus.learning.transcripts.failed_calls import MAX_FAILURES_PER_FILE, FailedCallCollector
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore
 from habitus.learning.transcripts.model import MAX_TURN_EVENTS, PIECE_EVENTS
@@ -22,7 +22,9 @@ from tests.learning.logs import Line, asked, came, clean, failing, used, write
 SKILL = [used("s-1", "Skill", {"skill": "docs:tables"}), came("s-1", "Launching skill: tables")]
 
 
-def applier(keeper: RecordingKeeper, ledger: LearnedTurnStore | None = None) -> tuple[LessonApplier, list[SkillUse]]:
+def applier(
+    keeper: RecordingKeeper, ledger: LearnedTurnStore | None = None
+) -> tuple[TranscriptLessonRecorder, list[SkillUse]]:
     uses: list[SkillUse] = []
     ledger = ledger or LearnedTurnStore(sql.create_in_memory_engine(), clock=lambda: NOW)
 
@@ -30,7 +32,9 @@ def applier(keeper: RecordingKeeper, ledger: LearnedTurnStore | None = None) -> 
         uses.append(use)
         return use.skill == "docs:tables"
 
-    return LessonApplier(keeper, ledger, redactor=PATTERNS_ONLY, count_skill=count, user="ann", project="/here"), uses
+    return TranscriptLessonRecorder(
+        keeper, ledger, redactor=PATTERNS_ONLY, count_skill=count, user="ann", project="/here"
+    ), uses
 
 
 @pytest.mark.full
@@ -68,7 +72,7 @@ def test_an_endless_turn_is_cut_and_the_rest_counted(tmp_path: Path) -> None:
     )
 
 
-def apply_file(path: Path, by: LessonApplier) -> None:
+def apply_file(path: Path, by: TranscriptLessonRecorder) -> None:
     def apply(studied: StudiedTurn) -> None:
         if taught := by.build_lesson_batch_of_turn(studied):
             by.store_lesson_batch_once(taught)
@@ -101,7 +105,7 @@ def test_what_a_turn_teaches_is_encoded_with_its_evidence_and_only_once(tmp_path
             ),
         )
     ]
-    assert first.applied == LessonApplyResult(lessons=first.applied.lessons, skill_uses=1)
+    assert first.applied == TranscriptLessonRecordingCounts(lessons=first.applied.lessons, skill_uses=1)
     assert first.applied.lessons == {"stored": 1}
     assert [use.skill for use in uses] == ["docs:tables"]
 

@@ -1,4 +1,4 @@
-"""The Learner beside a session: the laws of learning, each through the observer that a session would have."""
+"""The learner of a session: the laws of learning, each through the observer that a session would have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from habitus.events import (
     build_tool_result_event,
 )
 from habitus.learning.detectors.rules import RULES
-from habitus.learning.observer import Learner
+from habitus.learning.observer import SessionErrorLearner
 from habitus.llm.model import ProviderError
 from habitus.llm.scripted import Script, ScriptedModel, hanging_reply, says
 from habitus.memory.model import HIGH_CONFIDENCE, LessonDraft, LessonProducer, LessonProvenance
@@ -38,10 +38,10 @@ def ended(turn: str = "t1", rules: Sequence[str] = ()) -> FinishedTurnDetails:
 
 def learner(
     script: Script = (), *, mode: str = "passive", keeper: RecordingKeeper | None = None, **more: Any
-) -> tuple[Learner, ScriptedModel, RecordingKeeper]:
+) -> tuple[SessionErrorLearner, ScriptedModel, RecordingKeeper]:
     keeper = keeper or RecordingKeeper()
     model = ScriptedModel(script)
-    return Learner(keeper, model, spending=spending(), mode=mode, **more), model, keeper
+    return SessionErrorLearner(keeper, model, spending=spending(), mode=mode, **more), model, keeper
 
 
 def failing_twice() -> list[AgentEvent]:
@@ -55,7 +55,7 @@ def failing_twice() -> list[AgentEvent]:
     ]
 
 
-def watch(seen: Learner, events: Sequence[AgentEvent] = (), cells: Sequence[Cell] = ()) -> None:
+def watch(seen: SessionErrorLearner, events: Sequence[AgentEvent] = (), cells: Sequence[Cell] = ()) -> None:
     for each in events:
         seen.observe(each)
     for cell in cells:

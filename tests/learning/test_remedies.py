@@ -31,7 +31,7 @@ def ran(command: str, error: str = "", *, turn: str = "1", tool: str = "Bash", c
         build_tool_call_event(tool, {"command": command}, cwd=cwd),
         build_tool_result_event(tool, success=not error, error=error),
     )
-    (made,) = SessionCall.from_events(events)
+    (made,) = SessionCall.list_from_events(events)
     return replace(made, turn=turn)
 
 
@@ -295,7 +295,7 @@ def test_what_worked_without_the_step_too_is_no_remedy() -> None:
 def test_a_step_that_deletes_a_lock_is_known_as_such() -> None:
     calls = [ran("tar_make", "error: another pipeline holds the lock"), ran("rm meta/process"), ran("tar_make")]
     told = found(session(1, *calls), session(2, *calls))
-    assert [each.destroys_something for each in told.lessons] == [True]
+    assert [each.has_destructive_step for each in told.lessons] == [True]
 
 
 NOT_NEXT = {

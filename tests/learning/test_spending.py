@@ -82,7 +82,8 @@ import sys
 from datetime import UTC, datetime
 from habitus import sql
 from habitus.learning.budget import BudgetReachedError, DailyTokenUsageStore
-purse = DailyTokenUsageStore(sql.open_engine(sys.argv[1]), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), cap=100)
+engine = sql.open_engine_with_current_schema(sys.argv[1])
+purse = DailyTokenUsageStore(engine, clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), cap=100)
 taken = 0
 for _ in range(40):
     try:
@@ -98,7 +99,7 @@ print(taken)
 @pytest.mark.req("AG-02")
 def test_processes_together_never_spend_more_than_the_cap(tmp_path: Path, python: str) -> None:
     url = sql.build_sqlite_url(tmp_path / "spending.db")
-    engine = sql.open_engine(url)
+    engine = sql.open_engine_with_current_schema(url)
     running = [subprocess.Popen([python, "-c", _SPEND, url], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     taken = [json.loads(process.communicate()[0]) for process in running]
     purse = DailyTokenUsageStore(engine, clock=lambda: NOW, cap=100)

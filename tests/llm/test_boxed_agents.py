@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from habitus.app.learning.solver_box import open_solver_box
-from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.program import AgentProgramPrompt
 from habitus.llm.agents.running import run_program_and_parse_answer, temporary_workspace
 from habitus.llm.agents.sign_ins import copy_sign_in_without_refresh_token
 from habitus.llm.agents.solvers import find_solver_program
@@ -107,7 +107,7 @@ async def test_a_real_program_in_the_box_reaches_its_folder_and_its_provider_and
     provider.gives(ASKS[name](), SAYS.get(name, chat_text)("ALTBERG"))
     async with temporary_workspace(Path.home() / ".cache" / "habitus") as room:
         (work := room / "work").mkdir()
-        question = ProgramRequest(
+        question = AgentProgramPrompt(
             system="", prompt="Which town is it?", model="", workspace=room, environ=environ, is_boxed=True
         )
         call = solver.build_call(question)
@@ -145,7 +145,7 @@ async def test_a_real_program_works_with_a_sign_in_that_it_can_not_renew(
     provider.gives((openai_text if name in ("codex", "opencode") else anthropic_text)("ALTBERG"))
     async with temporary_workspace(Path.home() / ".cache" / "habitus") as room:
         (work := room / "work").mkdir()
-        question = ProgramRequest(
+        question = AgentProgramPrompt(
             system="", prompt="Which town is it?", model="", workspace=room, environ=environ, is_boxed=True
         )
         call = solver.build_call(question)

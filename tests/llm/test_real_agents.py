@@ -13,7 +13,7 @@ import pytest
 
 from habitus.learning.transcripts.formats.registry import read_transcripts
 from habitus.llm.agents import open_agent_model
-from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.program import AgentProgramPrompt
 from habitus.llm.agents.running import run_program_and_parse_answer
 from habitus.llm.agents.solvers import find_solver_program
 from habitus.llm.model import CompletionRequest, PersonMessage, ProviderError, TextContent, fetch_answer
@@ -130,7 +130,7 @@ async def test_a_real_program_solves_with_one_skill_and_writes_down_where_we_loo
     environ = {"PATH": f"{programs(name)}:{os.environ['PATH']}", "HOME": str(person), **given}
     provider.gives(SAYS.get(name, chat_text)("ALTBERG"))
     solver = find_solver_program(name)
-    question = ProgramRequest(system="", prompt="Which town is it?", model="", workspace=room, environ=environ)
+    question = AgentProgramPrompt(system="", prompt="Which town is it?", model="", workspace=room, environ=environ)
     call = solver.build_call(question)
     _write(
         room / solver.skills / "name-a-town" / "SKILL.md", "---\nname: name-a-town\ndescription: UNMISTAKABLE\n---\nx\n"

@@ -110,7 +110,9 @@ async def test_everybody_is_offered_the_tools_of_the_table(place: Path, habitus:
 
 @pytest.mark.req("CL-04", "CL-05")
 async def test_every_tool_called_by_everybody_answers_as_the_table_says(place: Path, habitus: Habitus) -> None:
-    tokens = {role.access: open_user_accounts(habitus).add(role.value, role).token for role in UserRole}
+    tokens = {
+        role.access: open_user_accounts(habitus).add_or_reinvite_user(role.value, role).token for role in UserRole
+    }
     every = sorted(set[str]().union(*ACCESS.values()))
     async with served(place, profile="all") as server:
         for access, token in {**tokens, Access.OWNER: server.token}.items():
@@ -125,7 +127,7 @@ async def test_every_tool_called_by_everybody_answers_as_the_table_says(place: P
 @pytest.mark.full
 @pytest.mark.req("CL-04", "CL-05")
 async def test_people_use_their_tokens_within_their_roles_and_are_named(place: Path, habitus: Habitus) -> None:
-    tokens = {role: open_user_accounts(habitus).add(role.value, role).token for role in UserRole}
+    tokens = {role: open_user_accounts(habitus).add_or_reinvite_user(role.value, role).token for role in UserRole}
     new = {"name": "make-soup", "title": "Soup", "description": "How soup is made", "content": "1. Cut leeks."}
     async with served(place) as server:
         for role, more in ((UserRole.VIEWER, set()), (UserRole.REVIEWER, {"report_outcome"})):
@@ -136,9 +138,9 @@ async def test_people_use_their_tokens_within_their_roles_and_are_named(place: P
                 await client.call_tool("recall_skill", {"name": "brew-tea"})
         async with server.client(tokens[UserRole.ADMIN]) as client:
             assert "proposed" in text_of(await client.call_tool("create_skill", new))
-        (proposal,) = habitus.review.list()
+        (proposal,) = habitus.review.list_proposals_by_state()
         assert (proposal.change.name, proposal.author.name) == ("make-soup", "admin")
-        open_user_accounts(habitus).remove("admin")
+        open_user_accounts(habitus).remove_and_bar_account("admin")
         assert await status_of(server, {"Authorization": f"Bearer {tokens[UserRole.ADMIN]}"}) == 401
     assert {turn.user for turn in turns(habitus)} == {"viewer", "reviewer", "admin"}
 
@@ -150,7 +152,7 @@ async def status_of(server: Served, headers: dict[str, str]) -> int:
 
 @pytest.mark.req("CL-04")
 async def test_a_session_is_continued_by_nobody_but_who_began_it(place: Path, habitus: Habitus) -> None:
-    ben = {"Authorization": f"Bearer {open_user_accounts(habitus).add('ben', UserRole.VIEWER).token}"}
+    ben = {"Authorization": f"Bearer {open_user_accounts(habitus).add_or_reinvite_user('ben', UserRole.VIEWER).token}"}
     greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     async with served(place) as server, httpx2.AsyncClient() as http:
         own = {**JSON, "Authorization": f"Bearer {server.token}"}

@@ -49,7 +49,7 @@ def clock() -> Clock:
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
     assert tables.engrams.metadata is sql.metadata
-    made = sql.open_engine(sql.build_sqlite_url(migrated(tmp_path / "habitus.db")))
+    made = sql.open_engine_with_current_schema(sql.build_sqlite_url(migrated(tmp_path / "habitus.db")))
     yield made
     made.dispose()
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from habitus.events import OK, FinishedTurnDetails, build_tool_call_event
-from habitus.learning.observer import Learner
+from habitus.learning.observer import SessionErrorLearner
 from habitus.llm.scripted import ScriptedModel, says
 from habitus.memory.cortex import Cortex
 from habitus.memory.model import LessonDraft, LessonProducer, LessonState, SelfPlayLessonBody
@@ -26,7 +26,7 @@ class Session:
 
     def __init__(self, cortex: Cortex) -> None:
         self.model = ScriptedModel([says(json.dumps({"lessons": [LESSON]}))] * 4)
-        self.seen = Learner(cortex, self.model, spending=spending(), mode="active")
+        self.seen = SessionErrorLearner(cortex, self.model, spending=spending(), mode="active")
 
     async def turn(self, *codes: str, tool: str = "scratchpad", has_files: bool = False) -> LessonState | None:
         """The state of the lesson that a turn with these cells and a failed one teaches."""

@@ -13,9 +13,9 @@ from hypothesis import assume, example
 from hypothesis import given as given_examples
 from hypothesis import strategies as st
 
-from habitus.recipes.alignment import align_occurrences, can_recipe_replay_calls
+from habitus.recipes.alignment import align_occurrences_into_recipe, can_recipe_replay_calls
 from habitus.recipes.mining import MinedRecipe, mine_recipes, render_recipe_as_prose_steps
-from habitus.recipes.sequences import ObservedCall, ObservedTurn
+from habitus.recipes.sequences import ComparableToolCall, ObservedTurn
 from habitus.redact import build_redaction_marker
 
 pytestmark = pytest.mark.req("LA-03")
@@ -31,10 +31,10 @@ procedures = st.lists(st.dictionaries(st.sampled_from(["a", "b", "c"]), argument
 Procedure = Sequence[Mapping[str, tuple[str, Any]]]
 
 
-def run(procedure: Procedure, rng: random.Random) -> list[ObservedCall]:
+def run(procedure: Procedure, rng: random.Random) -> list[ComparableToolCall]:
     """The calls of a procedure, with new values for what varies."""
     params = {name: f"{name}{rng.randrange(10**9)}" for name in ("first", "second")}
-    calls: list[ObservedCall] = []
+    calls: list[ComparableToolCall] = []
     last = "nothing yet"
     for number, step in enumerate(procedure):
         given = {}
@@ -46,13 +46,15 @@ def run(procedure: Procedure, rng: random.Random) -> list[ObservedCall]:
             else:
                 given[key] = what if kind == "literal" else last
         last = f"id{rng.randrange(10**9)}" if number else last
-        calls.append(ObservedCall(name=f"tool_{number}", arguments=given, result=json.dumps({"out": [last]})))
+        calls.append(ComparableToolCall(name=f"tool_{number}", arguments=given, result=json.dumps({"out": [last]})))
     return calls
 
 
-def noise(rng: random.Random) -> ObservedCall:
+def noise(rng: random.Random) -> ComparableToolCall:
     name = rng.choice(["look", "read", "wait", "tool_0", "tool_1"])
-    return ObservedCall(name=name, arguments={"a": f"x{rng.randrange(10**9)}", "n": rng.randrange(3)}, result="fine")
+    return ComparableToolCall(
+        name=name, arguments={"a": f"x{rng.randrange(10**9)}", "n": rng.randrange(3)}, result="fine"
+    )
 
 
 def journal(procedure: Procedure, rng: random.Random) -> list[ObservedTurn]:
@@ -79,7 +81,7 @@ def test_a_planted_procedure_is_found_and_does_runs_it_has_not_seen(procedure: P
     seen = [[by_id[one.turn].calls[place] for place in one.places] for one in found.occurrences]
     for one, calls in zip(found.occurrences, seen, strict=True):
         assert can_recipe_replay_calls(found.recipe, one.params, calls)
-    again = align_occurrences(found.recipe.name, [*seen, run(procedure, rng), run(procedure, rng)])
+    again = align_occurrences_into_recipe(found.recipe.name, [*seen, run(procedure, rng), run(procedure, rng)])
     assert again.recipe.steps == found.recipe.steps
 
 
@@ -96,20 +98,22 @@ def test_nothing_is_found_where_the_calls_were_shuffled() -> None:
     assert found == []
 
 
-def sale(month: str, number: int) -> list[ObservedCall]:
+def sale(month: str, number: int) -> list[ComparableToolCall]:
     return [
-        ObservedCall(name="load", arguments={"file": f"sales-{month}.csv"}, result=json.dumps({"rows": [number, 7]})),
-        ObservedCall(
+        ComparableToolCall(
+            name="load", arguments={"file": f"sales-{month}.csv"}, result=json.dumps({"rows": [number, 7]})
+        ),
+        ComparableToolCall(
             name="add_up", arguments={"rows": [number, 7], "by": {"unit": "EUR", "digits": 2}}, result=f"{number + 7}"
         ),
-        ObservedCall(name="mail", arguments={"to": "ann", "title": f"Sales of {month}"}, result="sent"),
+        ComparableToolCall(name="mail", arguments={"to": "ann", "title": f"Sales of {month}"}, result="sent"),
     ]
 
 
 MONTHS = ("2026-01", "2026-02", "2025-11")
 
 
-def turns_of(*turns: Sequence[ObservedCall]) -> list[ObservedTurn]:
+def turns_of(*turns: Sequence[ComparableToolCall]) -> list[ObservedTurn]:
     return [ObservedTurn(session=f"s{n % 2}", turn=f"t{n}", calls=calls) for n, calls in enumerate(turns)]
 
 
@@ -142,7 +146,9 @@ def test_a_secret_is_never_a_literal_nor_a_link() -> None:
     secret = build_redaction_marker("known")
     turns = []
     for n, month in enumerate(MONTHS):
-        login = ObservedCall(name="login", arguments={"key": secret, "site": "shop"}, result=json.dumps({"t": secret}))
+        login = ComparableToolCall(
+            name="login", arguments={"key": secret, "site": "shop"}, result=json.dumps({"t": secret})
+        )
         turns.append(
             [login, *(replace(c, arguments={**c.arguments, "token": f"B {secret}"}) for c in sale(month, 1000 + n))]
         )
@@ -165,8 +171,8 @@ def test_literals_are_written_and_read_as_they_were(text: str) -> None:
 def test_what_is_the_work_itself_makes_no_recipe() -> None:
     turns = [
         [
-            ObservedCall(name="write", arguments={"text": f"{n} " * 400}),
-            ObservedCall(name="save", arguments={"to": f"f{n}"}),
+            ComparableToolCall(name="write", arguments={"text": f"{n} " * 400}),
+            ComparableToolCall(name="save", arguments={"to": f"f{n}"}),
         ]
         for n in range(9)
     ]

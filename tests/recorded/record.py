@@ -30,7 +30,7 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.cli import main
 from habitus.cli.opening import share_open_habitus_with_commands
 from habitus.jobs.model import MAX_ATTEMPTS, JobConcurrencyLimits
-from habitus.jobs.queue import JobClaimer
+from habitus.jobs.queue import WorkerQueueClient
 from habitus.llm.scripted import ScriptedModel, calls, says
 from habitus.skills.choosing.evals import FailedStageTrialStore
 from habitus.skills.model import Stage
@@ -230,13 +230,15 @@ def _request(habitus: Habitus) -> None:
     with contextlib.closing(desks):
         headers = {"Authorization": f"Bearer {keys.owner_token}", "Idempotency-Key": "once"}
         client = TestClient(make_web_app(desks, keys, {HOST}), base_url=f"http://{HOST}", headers=headers)
-        client.get("/enter", params={"key": open_user_accounts(habitus).add("ben", UserRole.REVIEWER).link})
+        client.get(
+            "/enter", params={"key": open_user_accounts(habitus).add_or_reinvite_user("ben", UserRole.REVIEWER).link}
+        )
         client.post("/api/v1/lessons", json={"text": "The bakery closes at six."}).raise_for_status()
 
 
 def _leave_dead_job(habitus: Habitus) -> None:
     """A job whose workers died with it again and again."""
-    worker = JobClaimer(habitus.shared, "bakery-1")
+    worker = WorkerQueueClient(habitus.shared, "bakery-1")
     for _ in range(MAX_ATTEMPTS):
         worker.claim_jobs(["mine"], max_count=1, limits=JobConcurrencyLimits())
         worker.release_jobs_with_ended_leases(worker.read_queue_snapshot().ended_leases)

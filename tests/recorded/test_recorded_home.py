@@ -71,7 +71,7 @@ def _without(answers: Any, keys: set[str]) -> Any:
 @pytest.mark.parametrize("file", ["home/habitus.db", "work/shared.db"])
 def test_no_row_is_lost_or_changed(place: Path, file: str) -> None:
     before = _rows(place / file)
-    sql.open_engine(sql.build_sqlite_url(place / file)).dispose()
+    sql.open_engine_with_current_schema(sql.build_sqlite_url(place / file)).dispose()
     after = _rows(place / file)
     # In one table for all hosts since 0037, by name.
     names = {row["id"]: {"layer": row["layer"], "item": row["name"]} for row in before["skills"]}

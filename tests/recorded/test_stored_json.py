@@ -76,7 +76,7 @@ def _summaries(habitus: Habitus) -> list[object]:
 
 
 def _proposals(habitus: Habitus) -> object:
-    return habitus.review.list(None, all_hosts=True)
+    return habitus.review.list_proposals_by_state(None, all_hosts=True)
 
 
 def _studied(habitus: Habitus) -> object:
@@ -108,8 +108,8 @@ READERS: dict[str, Reader] = {
     "engrams.definition": _lessons,
     "engram_versions.definition": lambda habitus: [habitus.memory.get_history(one.id) for one in _lessons(habitus)],
     "studied_files.facts": _studied,
-    "skill_calls.arguments": lambda habitus: open_command_line_call_log(habitus).list(),
-    "skill_calls.secrets": lambda habitus: open_command_line_call_log(habitus).list(),
+    "skill_calls.arguments": lambda habitus: open_command_line_call_log(habitus).list_logged_calls(),
+    "skill_calls.secrets": lambda habitus: open_command_line_call_log(habitus).list_logged_calls(),
     "jobs.given": _jobs,
     "jobs.result": _jobs,
     "job_parts.result": lambda habitus: [open_job_queue(habitus).list_part_results(one.id) for one in _jobs(habitus)],

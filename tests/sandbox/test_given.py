@@ -103,7 +103,7 @@ async def test_what_is_given_later_is_there_at_once_runs_and_cannot_be_changed(
     assert seen.stdout == "name only ['fill-form']\n"
     given.remove_skill_files("fill-form")
     assert (await pads.execute_code("one", "os.path.exists(there)")).stdout == "False\n"
-    assert await pads.names() == ["one"]
+    assert await pads.list_open_and_stored_names() == ["one"]
 
 
 async def test_a_call_of_a_tool_reads_what_it_is_given(

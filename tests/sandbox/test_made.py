@@ -25,7 +25,7 @@ async def test_what_a_cell_makes_outlives_its_pad(make_pads: MakePads, tmp_path:
         "one", "open('plot.png', 'wb').write(b'22'); import os; os.mkdir('out'); open('out/t.csv', 'w').write('a')"
     )
     assert cell.made == (str(kept / "plot-2.png"), str(kept / "t.csv"))
-    await pads.remove("one")
+    await pads.close_and_delete_scratchpad("one")
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == {
         "plot.png": b"1",
         "plot-2.png": b"22",

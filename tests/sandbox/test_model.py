@@ -49,5 +49,5 @@ def test_a_capture_keeps_the_head_and_counts_the_rest(text: str, limit: int, ste
     capture = OutputCapture(limit)
     for start in range(0, len(data), step):
         capture.feed(data[start : start + step])
-    assert capture.text().startswith(whole[:limit])
+    assert capture.get_text_with_cut_note().startswith(whole[:limit])
     assert capture.cut == max(0, len(whole) - limit)

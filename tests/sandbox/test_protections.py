@@ -17,8 +17,8 @@ from habitus.sandbox.machine import (
     CgroupFolders,
     ControlGroup,
     MachineCapabilities,
-    describe_protections,
     find_cgroup_folders,
+    list_protection_statuses,
     probe_machine,
     require_protections,
 )
@@ -34,7 +34,9 @@ STRONG = MachineCapabilities(
 
 def missing(machine: MachineCapabilities) -> dict[str, str]:
     """The missing protections and how to fix each."""
-    return {protection.name: protection.hint for protection in describe_protections(machine) if not protection.is_on}
+    return {
+        protection.name: protection.hint for protection in list_protection_statuses(machine) if not protection.is_on
+    }
 
 
 def test_a_strong_machine_misses_nothing() -> None:
@@ -43,7 +45,7 @@ def test_a_strong_machine_misses_nothing() -> None:
 
 
 def test_required_are_files_network_and_limits() -> None:
-    assert [protection.name for protection in describe_protections(STRONG) if protection.required] == [
+    assert [protection.name for protection in list_protection_statuses(STRONG) if protection.required] == [
         "files",
         "network",
         "limits",
@@ -218,10 +220,10 @@ sys.path.insert(0, sys.argv[1])
 from inside import seccomp
 seccomp.install_filter(seccomp.compile_filter(families=[1, 2, 10, 16], shared_memory=True, shares_host=False))
 sys.path[0] = sys.argv[2]
-from habitus.sandbox.machine import describe_protections, probe_machine
+from habitus.sandbox.machine import list_protection_statuses, probe_machine
 found = probe_machine()
 print(found.bubblewrap, found.has_namespaces, found.is_filtered)
-print({p.name: p.hint for p in describe_protections(found) if not p.is_on}.get("bubblewrap"))
+print({p.name: p.hint for p in list_protection_statuses(found) if not p.is_on}.get("bubblewrap"))
 """
 
 
@@ -271,14 +273,14 @@ def test_a_group_bounds_and_is_removed(machine: MachineCapabilities) -> None:
 
 
 def test_the_list_reads_well(machine: MachineCapabilities) -> None:
-    for protection in describe_protections(machine):
+    for protection in list_protection_statuses(machine):
         assert protection.is_on != bool(protection.hint)
         assert protection.why
 
 
 def test_the_list_says_which_limits_are_looser_here() -> None:
     def why(given: MachineCapabilities) -> tuple[str, str]:
-        found = {protection.name: protection.why for protection in describe_protections(given)}
+        found = {protection.name: protection.why for protection in list_protection_statuses(given)}
         return found["limits"], found["room on disk"]
 
     processor = CgroupFolders(version=2, memory=Path("/x"), pids=Path("/x"), processor=Path("/x"))

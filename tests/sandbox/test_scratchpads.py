@@ -191,7 +191,7 @@ async def test_a_symlink_in_the_folder_leads_nobody_out(make_pads: MakePads, tmp
     pads = make_pads()
     code = f"import os\nos.symlink({str(treasure)!r}, 'link')\nos.symlink('/', 'root')\nos.path.exists('link/gold')"
     assert (await pads.execute_code("one", code)).stdout == "False\n"
-    await pads.remove("one")
+    await pads.close_and_delete_scratchpad("one")
     assert (treasure / "gold").read_text() == "gold"
 
 
@@ -283,7 +283,7 @@ async def test_a_pad_can_be_viewed_and_dumped(make_pads: MakePads) -> None:
 async def test_an_installed_package_can_be_imported_at_once(make_pads: MakePads, shelf: VenvBuilder) -> None:
     pads = make_pads(venvs=shelf)
     await pads.execute_code("one", "x = 1")
-    await pads.install("one", ["habitus-greeting>=1"])
+    await pads.install_allowed_packages("one", ["habitus-greeting>=1"])
     assert (
         await pads.execute_code("one", "import habitus_greeting\nhabitus_greeting.HELLO, x")
     ).stdout == "('hello', 1)\n"
@@ -292,7 +292,7 @@ async def test_an_installed_package_can_be_imported_at_once(make_pads: MakePads,
 @pytest.mark.req("SB-03")
 async def test_only_wheels_are_installed(make_pads: MakePads, shelf: VenvBuilder) -> None:
     with pytest.raises(ToolFailed, match="Could not install habitus-source"):
-        await make_pads(venvs=shelf).install("one", ["habitus-source"])
+        await make_pads(venvs=shelf).install_allowed_packages("one", ["habitus-source"])
 
 
 @pytest.mark.full
@@ -354,12 +354,12 @@ async def test_packages_of_one_pad_are_in_the_next_without_an_index(
     make_pads: MakePads, shelf: VenvBuilder, tmp_path: Path
 ) -> None:
     first = make_pads(venvs=shelf)
-    assert await first.install("one", ["habitus-greeting"]) == "Installed habitus_greeting 1.0."
-    assert await first.install("one", ["habitus-greeting"]) == "Already there: habitus-greeting."
+    assert await first.install_allowed_packages("one", ["habitus-greeting"]) == "Installed habitus_greeting 1.0."
+    assert await first.install_allowed_packages("one", ["habitus-greeting"]) == "Already there: habitus-greeting."
     shutil.rmtree(tmp_path / "shelf")
     shutil.rmtree(tmp_path / "cache")
     await first.execute_code("two", "1")
-    await first.install("two", ["habitus-greeting"])
+    await first.install_allowed_packages("two", ["habitus-greeting"])
     files = [get_site_packages(tmp_path / "pads" / pad / "venv") / "habitus_greeting.py" for pad in ("one", "two")]
     assert files[0].samefile(files[1]), "it is linked, not installed again"
     assert (await first.execute_code("two", "import habitus_greeting as g; g.HELLO")).stdout == "'hello'\n"
@@ -368,9 +368,9 @@ async def test_packages_of_one_pad_are_in_the_next_without_an_index(
 @pytest.mark.full
 async def test_a_later_word_on_a_package_replaces_the_earlier(make_pads: MakePads, shelf: VenvBuilder) -> None:
     pads = make_pads(venvs=shelf)
-    await pads.install("one", ["habitus_greeting<5"])
-    await pads.install("one", ["Habitus-Greeting==1.0"])
+    await pads.install_allowed_packages("one", ["habitus_greeting<5"])
+    await pads.install_allowed_packages("one", ["Habitus-Greeting==1.0"])
     assert (await pads.execute_code("one", "import habitus_greeting as g; g.HELLO")).stdout == "'hello'\n"
     with pytest.raises(ToolFailed, match="Could not install habitus-greeting==2"):
-        await pads.install("one", ["habitus-greeting==2"])
+        await pads.install_allowed_packages("one", ["habitus-greeting==2"])
     assert (await pads.execute_code("one", "g.HELLO")).stdout == "'hello'\n"

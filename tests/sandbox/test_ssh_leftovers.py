@@ -69,17 +69,17 @@ async def test_code_that_can_not_be_stored_over_there_leaves_no_half_folder(
     taken = Path(runtime._command[-1].rsplit(" ", 1)[-1])
     taken.write_text("a file in its place")
     with pytest.raises(StorageFailed, match=r"our code could not be stored in .*: .*Not a directory"):
-        await runtime.names()
+        await runtime.list_stored_scratchpad_names()
     assert list(code.iterdir()) == [taken]
     taken.unlink()
-    assert await runtime.names() == []
+    assert await runtime.list_stored_scratchpad_names() == []
     assert list(code.iterdir()) == [taken]
 
 
 async def test_an_ssh_that_does_not_start_leaves_no_open_file(make_runtime: MakeRuntime) -> None:
     before = _list_open_files()
     with pytest.raises(StorageFailed, match="Can't start 'ssh': Permission denied") as caught:
-        await make_runtime(HERE, mode=0o644, rest="").names()
+        await make_runtime(HERE, mode=0o644, rest="").list_stored_scratchpad_names()
     assert _list_open_files() == before
     assert caught.value.hint == "Install an SSH client."
 
@@ -89,7 +89,7 @@ async def test_who_stops_waiting_for_the_end_leaves_neither_ssh_nor_its_output(
 ) -> None:
     before = _list_open_files()
     runtime = make_runtime(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 300\n")
-    asked = asyncio.ensure_future(runtime.names())
+    asked = asyncio.ensure_future(runtime.list_stored_scratchpad_names())
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
         await asyncio.sleep(0.01)
     pid = int((tmp_path / "pid").read_text())
@@ -134,7 +134,7 @@ async def test_a_given_file_that_finds_no_place_is_told_and_leaves_no_half_one(
     there = tmp_path / "pads" / ".given"
     (there / "data.csv").mkdir(parents=True)
     worker = await make_runtime(HERE).start_worker("one")
-    told = await worker.update_given_files_in_worker()
+    told = await worker.update_given_files_and_report_failures()
     assert told == "data.csv did not get to the other machine: Is a directory."
     assert [path.name for path in there.iterdir()] == ["data.csv"]
     await worker.close()

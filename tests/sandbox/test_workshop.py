@@ -154,7 +154,7 @@ async def test_kept_cases_are_run_again_and_the_failing_ones_named(workshop: Too
 async def test_what_two_runs_do_not_agree_on_is_compared_by_its_shape_and_says_so(workshop: ToolExecutor) -> None:
     unsteady = ADD.replace("print(", "import os\nprint(os.urandom(4).hex(), ")
     by_shape = await workshop.test_draft_and_build_program(replace(DRAFT, code=unsteady))
-    assert [case.compared_in_words for case in by_shape.cases] == ["shape only"]
+    assert [case.compared_parts_description for case in by_shape.cases] == ["shape only"]
     assert (await workshop.rerun_stored_cases(by_shape)).results[0].compares == "shape only"
     clock = await workshop.test_draft_and_build_program(replace(DRAFT, code=f"import time\ntime.time()\n{ADD}"))
     assert clock.cases[0].expected_result is None  # two runs in a row say nothing of tomorrow's

@@ -90,14 +90,14 @@ def test_neighbours_meet_a_handful_each_and_not_all_pairs(index: SearchIndex, mo
     )
     index.put_documents([replace(SKILLS[0], id="copy")])
     met = 0
-    compare = searcher._compare_profiles
+    compare = searcher._build_hit_by_comparing_profiles
 
     def counted(*pair: searcher._ComparisonProfile) -> IndexHit:
         nonlocal met
         met += 1
         return compare(*pair)
 
-    monkeypatch.setattr(searcher, "_compare_profiles", counted)
+    monkeypatch.setattr(searcher, "_build_hit_by_comparing_profiles", counted)
     found = index.find_neighbours_of_each_document()
     assert met <= 5 * len(found)
     assert found["copy"][0].id == SKILLS[0].id

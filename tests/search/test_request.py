@@ -33,7 +33,7 @@ def test_own_words(text: str, own: str) -> None:
 def test_a_request_keeps_words_and_within_what_a_model_reads(text: str, most: int) -> None:
     read = words.parse_request(text)
     assert read.has_words == any(char.isalnum() for char in text)
-    texts = read.list_request_texts(most)
+    texts = read.list_request_and_part_texts(most)
     assert len(texts) >= 2
     assert sum(len(one.split()) for one in dict.fromkeys(texts)) <= most
 

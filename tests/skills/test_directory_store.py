@@ -282,7 +282,10 @@ class _Cut(DirectoryBackend):
 
 @pytest.mark.req("SK-12")
 def test_a_change_that_another_process_has_carried_out_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
-    one, engine = file_store(tmp_path), sql.open_engine(sql.build_sqlite_url(tmp_path / "habitus.db"))
+    one, engine = (
+        file_store(tmp_path),
+        sql.open_engine_with_current_schema(sql.build_sqlite_url(tmp_path / "habitus.db")),
+    )
     one.save(OLD, ME)
     two = SkillStore(_Cut(tmp_path / "skills", tmp_path / "archive"), engine, layer="user", clock=Ticking())
 

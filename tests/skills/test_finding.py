@@ -140,12 +140,12 @@ def test_a_skill_stays_after_a_turn_that_went_well(habitus: Habitus) -> None:
 @pytest.mark.req("SE-10")
 def test_trigger_cases_are_read_from_the_skill_and_bad_ones_are_said() -> None:
     def cases(text: str) -> list[evals.TriggerEvalCase]:
-        return evals.read_eval_cases("x", {evals.EVALS_FILE: build_tree_file(text.encode())})
+        return evals.parse_trigger_eval_cases("x", {evals.EVALS_FILE: build_tree_file(text.encode())})
 
     one = [evals.TriggerEvalCase(query="a", should_trigger=False)]
     assert cases('[{"query": "a", "should_trigger": false}]') == one
     assert cases('{"evals": [{"prompt": "a", "should_trigger": false}]}') == one
-    assert evals.read_eval_cases("x", {}) == []
+    assert evals.parse_trigger_eval_cases("x", {}) == []
     for bad in ("{", '{"other": 1}', '[{"should_trigger": true}]', '["a"]', "7"):
         with pytest.raises(Invalid, match=evals.EVALS_FILE):
             cases(bad)

@@ -36,7 +36,7 @@ def put(root: Path, name: str, body: str = "1. Do it.") -> Path:
 def taken(
     habitus: Habitus, source: Path, *, overwrite: bool = False, is_trusted: bool = False
 ) -> dict[str, tuple[str, str]]:
-    entries = detect.read_skills(source)
+    entries = detect.read_entries(source)
     results = open_importer(habitus).import_entries(
         entries, habitus.build_author(), overwrite=overwrite, is_trusted=is_trusted
     )
@@ -147,7 +147,7 @@ def test_an_update_that_is_held_disturbs_nothing_and_an_approved_one_goes_on_bei
     assert verdicts(habitus, theirs)["alpha"] == "updated"
     put(theirs, "alpha", f"{EVIL} Now.")
     assert verdicts(habitus, theirs)["alpha"] == "held"
-    habitus.review.approve(habitus.review.list()[-1].id, habitus.build_author())
+    habitus.review.approve(habitus.review.list_proposals_by_state()[-1].id, habitus.build_author())
     assert verdicts(habitus, theirs)["alpha"] == "unchanged"
     put(theirs, "alpha", "three")
     assert verdicts(habitus, theirs)["alpha"] == "updated"
@@ -156,7 +156,7 @@ def test_an_update_that_is_held_disturbs_nothing_and_an_approved_one_goes_on_bei
 @pytest.mark.req("SK-18", "SK-19")
 def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus, tmp_path: Path) -> None:
     counters = {Stage.STEPS: UsageCounts(recommended=4, used=2)}
-    (entry,) = detect.read_skills(put(tmp_path / "theirs", "alpha", EVIL))
+    (entry,) = detect.read_entries(put(tmp_path / "theirs", "alpha", EVIL))
     assert isinstance(entry, IncomingSkill)
     held = replace(entry, counters=counters, enabled=False)
     (result,) = open_importer(habitus).import_entries([held], habitus.build_author())
@@ -169,7 +169,7 @@ def test_an_approved_import_brings_its_counters_and_its_switch(habitus: Habitus,
 
 @pytest.mark.req("SK-18", "SC-02")
 def test_a_run_that_was_killed_after_writing_is_finished_by_the_next(habitus: Habitus, tmp_path: Path) -> None:
-    (entry,) = detect.read_skills(put(tmp_path / "theirs", "alpha"))
+    (entry,) = detect.read_entries(put(tmp_path / "theirs", "alpha"))
     assert isinstance(entry, IncomingSkill)
     counted = replace(entry, counters={Stage.STEPS: UsageCounts(used=3)})
     open_importer(habitus)._record_origins({"alpha": counted}, "user")
@@ -191,7 +191,7 @@ def test_a_skill_of_ones_own_under_the_name_of_a_removed_import_is_ones_own(habi
 
 @pytest.mark.req("SK-19")
 def test_versions_and_dates_come_along(habitus: Habitus, tmp_path: Path) -> None:
-    (entry,) = detect.read_skills(put(tmp_path / "theirs", "alpha"))
+    (entry,) = detect.read_entries(put(tmp_path / "theirs", "alpha"))
     assert isinstance(entry, IncomingSkill)
     born = datetime(2020, 1, 2, tzinfo=UTC)
     list(open_importer(habitus).import_entries([replace(entry, version=7, created_on=born)], habitus.build_author()))
@@ -217,7 +217,7 @@ def test_two_skills_of_one_name_are_told_apart(habitus: Habitus, tmp_path: Path)
     put(tmp_path / "theirs/a", "my-skill", "one")
     put(tmp_path / "theirs/b", "my_skill", "two")
     results = list(
-        open_importer(habitus).import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author())
+        open_importer(habitus).import_entries(detect.read_entries(tmp_path / "theirs"), habitus.build_author())
     )
     assert sorted(result.verdict for result in results) == [ImportVerdict.IMPORTED, ImportVerdict.REFUSED]
     assert "came first" in next(result.reason for result in results if result.verdict is ImportVerdict.REFUSED)
@@ -286,7 +286,7 @@ def test_counters_and_switches_come_along(habitus: Habitus, tmp_path: Path) -> N
 def test_an_interrupted_import_goes_on_when_repeated(habitus: Habitus, tmp_path: Path) -> None:
     for number in range(520):
         put(tmp_path / "theirs", f"skill-{number:03d}")
-    run = open_importer(habitus).import_entries(detect.read_skills(tmp_path / "theirs"), habitus.build_author())
+    run = open_importer(habitus).import_entries(detect.read_entries(tmp_path / "theirs"), habitus.build_author())
     for _ in range(250):
         next(run)
     run.close()  # type: ignore[attr-defined]  # it is a generator

@@ -6,27 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.files import build_tree_file
-from habitus.skills.edits import merge_lines, revert_change
+from habitus.skills.edits import merge_lines_three_way, revert_change
 
 _LINES = st.lists(st.sampled_from("abcdef"), max_size=8)
 
 
 @given(_LINES, _LINES)
 def test_one_change_alone_is_that_change(base: list[str], changed: list[str]) -> None:
-    assert merge_lines(base, changed, base) == changed
-    assert merge_lines(base, base, changed) == changed
-    assert merge_lines(base, changed, changed) == changed
+    assert merge_lines_three_way(base, changed, base) == changed
+    assert merge_lines_three_way(base, base, changed) == changed
+    assert merge_lines_three_way(base, changed, changed) == changed
 
 
 @given(_LINES, _LINES, _LINES)
 def test_the_order_of_two_changes_does_not_matter(base: list[str], one: list[str], other: list[str]) -> None:
-    assert merge_lines(base, one, other) == merge_lines(base, other, one)
+    assert merge_lines_three_way(base, one, other) == merge_lines_three_way(base, other, one)
 
 
 @given(_LINES, _LINES, _LINES)
 def test_a_change_above_and_one_below_are_both_kept(above: list[str], below: list[str], changed: list[str]) -> None:
     base = [*above, "-", "=", *below]
-    assert merge_lines(base, [*changed, "-", "=", *below], [*above, "-", "=", "new", *below]) in (
+    assert merge_lines_three_way(base, [*changed, "-", "=", *below], [*above, "-", "=", "new", *below]) in (
         [*changed, "-", "=", "new", *below],
         None if "new" in changed else [*changed, "-", "=", "new", *below],
     )

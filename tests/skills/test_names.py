@@ -62,7 +62,7 @@ def test_legal_names_are_those_of_the_standard(name: str, is_legal: bool) -> Non
 @pytest.mark.parametrize("spelling", ["csv-summary", "csv_summary", "CSV-Summary", "Csv_Summary", " csv-summary\n"])
 def test_all_spellings_of_a_name_meet(spelling: str) -> None:
     assert names.canonicalize_name(spelling) == "csv-summary"
-    assert names.check_name(spelling) == "csv-summary"
+    assert names.canonicalize_and_check_name(spelling) == "csv-summary"
     assert names.to_tool_name(spelling) == "csv_summary"
 
 
@@ -91,7 +91,7 @@ def test_a_name_beyond_ascii_has_a_tool_name_that_providers_accept() -> None:
 )
 def test_no_name_leaves_its_root(name: str) -> None:
     with pytest.raises(Invalid) as caught:
-        names.check_name(name)
+        names.canonicalize_and_check_name(name)
     assert "can't be the name of a skill" in caught.value.message
     assert "\n" not in str(caught.value)
     assert "\x00" not in str(caught.value)
@@ -99,22 +99,22 @@ def test_no_name_leaves_its_root(name: str) -> None:
 
 def test_the_error_offers_a_name_that_would_do() -> None:
     with pytest.raises(Invalid, match="'quarterly-report-q3' would do"):
-        names.check_name("Quarterly report (Q3)!")
+        names.canonicalize_and_check_name("Quarterly report (Q3)!")
 
 
 def test_a_coined_name_is_ascii() -> None:
-    assert names.check_name("навык") == "навык"
+    assert names.canonicalize_and_check_name("навык") == "навык"
     with pytest.raises(Invalid, match="'navyk' would do"):
-        names.check_name("навык", is_coined=True)
+        names.canonicalize_and_check_name("навык", is_coined=True)
 
 
 @given(ANY_TEXT)
 def test_a_text_is_a_name_exactly_when_its_canonical_spelling_is_legal(text: str) -> None:
     if names.is_legal_name(names.canonicalize_name(text)):
-        assert names.check_name(text) == names.canonicalize_name(text)
+        assert names.canonicalize_and_check_name(text) == names.canonicalize_name(text)
     else:
         with pytest.raises(Invalid):
-            names.check_name(text)
+            names.canonicalize_and_check_name(text)
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def test_what_the_agent_starts_waits_and_is_applied_when_approved(habitus: Habit
     assert proposal.reasons == ("the agent started it",)
     assert not habitus.skills.is_name_taken("report")
     assert habitus.review.count_pending() == 1
-    assert habitus.review.list_conversation_skills("c1")["report"][1].body == "1. Write it."
-    assert habitus.review.list_conversation_skills("c2") == {}
+    assert habitus.review.list_pending_skills_of_conversation("c1")["report"][1].body == "1. Write it."
+    assert habitus.review.list_pending_skills_of_conversation("c2") == {}
 
     approved, version = habitus.review.approve(proposal.id, ME)
     assert (approved.state, approved.decided_by, version) == (ProposalState.APPROVED, "ada", 1)
@@ -197,9 +197,9 @@ def test_a_proposal_for_a_directory_of_one_host_is_decided_on_any_and_carried_ou
         assert shared is not None
         assert of_one is not None
         assert of_two is not None
-        assert [proposal.id for proposal in one.review.list()] == [shared.id, of_one.id]
-        assert [proposal.id for proposal in two.review.list()] == [shared.id, of_two.id]
-        everywhere = [proposal.id for proposal in two.review.list(all_hosts=True)]
+        assert [proposal.id for proposal in one.review.list_proposals_by_state()] == [shared.id, of_one.id]
+        assert [proposal.id for proposal in two.review.list_proposals_by_state()] == [shared.id, of_two.id]
+        everywhere = [proposal.id for proposal in two.review.list_proposals_by_state(all_hosts=True)]
         assert everywhere == [shared.id, of_one.id, of_two.id] == [2, 4, 6]
         assert (one.review.count_pending(), two.review.count_pending()) == (3, 3)
         assert two.review.get(of_two.id).change.name == "other"

@@ -127,7 +127,7 @@ def test_what_an_imported_skill_claims_has_no_force_until_trusted(habitus: Habit
     folder.mkdir(parents=True)
     claims = "always_include: true\nsource_types: [talk]\nexclude_skills: [deploy]\nenv: [{var: TOKEN}]\n"
     (folder / "SKILL.md").write_text(f"---\nname: pushy\ndescription: Pushes.\n{claims}---\n\nBe first.\n")
-    (result,) = open_importer(habitus).import_entries(detect.read_skills(folder), habitus.build_author())
+    (result,) = open_importer(habitus).import_entries(detect.read_entries(folder), habitus.build_author())
     assert result.verdict is ImportVerdict.IMPORTED
     item = habitus.skills.find("pushy")
     assert item.summary is not None

@@ -63,7 +63,7 @@ async def test_what_fails_its_test_leaves_no_trace(habitus: Habitus, home: Path)
             await make(habitus, "no/name")
         with pytest.raises(ToolFailed, match="'recall_skill' is the name of a built-in tool"):
             await make(habitus, "recall-skill")
-    assert (tools.all(), list((home / "skills").glob("*")), habitus.review.list()) == ((), [], [])
+    assert (tools.all(), list((home / "skills").glob("*")), habitus.review.list_proposals_by_state()) == ((), [], [])
 
 
 @pytest.mark.full

@@ -57,7 +57,7 @@ def api(app: ASGIApp, keys: SignInService) -> TestClient:
 def browser(app: ASGIApp, keys: SignInService) -> TestClient:
     """A browser that opened the link, on a page of ours."""
     client = TestClient(app, base_url=f"http://{HOST}")
-    cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
+    cookie = keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or ""
     client.cookies.set(keys.cookie, cookie)
     client.headers.update({"X-CSRF": keys.make_csrf_token(cookie), "Origin": f"http://{HOST}"})
     return client

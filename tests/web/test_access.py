@@ -283,7 +283,9 @@ def lived_in(habitus: Habitus) -> Habitus:
 def callers(lived_in: Habitus, keys: SignInService) -> Iterator[Mapping[Access, TestClient]]:
     """Somebody at each level; a stranger is one with `--open-reading` and another without."""
     desks, people = HomePool(lived_in), open_user_accounts(lived_in)
-    tokens = {role.access: people.add(role.value, role).token for role in UserRole} | {Access.OWNER: keys.owner_token}
+    tokens = {role.access: people.add_or_reinvite_user(role.value, role).token for role in UserRole} | {
+        Access.OWNER: keys.owner_token
+    }
     closed = make_web_app(desks, keys, {HOST}, app=standing())
     opened = make_web_app(desks, keys, {HOST}, app=standing(), open_reading=True)
     strangers = {Access.PUBLIC: closed, Access.OPEN_READING: opened}

@@ -47,7 +47,7 @@ def talking(home: Path, tmp_path: Path) -> Iterator[Callable[[Steps], tuple[Test
         desks, keys = HomePool(habitus), load_sign_in_service(habitus)
         opened.append(desks)
         client = TestClient(make_web_app(desks, keys, [HOST], app=standing()), base_url=f"http://{HOST}")
-        cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
+        cookie = keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or ""
         client.cookies.set(keys.cookie, cookie)
         client.headers.update({"X-CSRF": keys.make_csrf_token(cookie)})
         return client, desks
@@ -183,7 +183,7 @@ def test_a_conversation_goes_from_replica_to_replica(tmp_path: Path, postgres_se
             desks, keys = HomePool(habitus), load_sign_in_service(habitus)
             replicas.callback(desks.close)
             client = TestClient(make_web_app(desks, keys, [HOST]), base_url=f"http://{HOST}")
-            cookie = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
+            cookie = keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or ""
             client.cookies.set(keys.cookie, cookie)
             client.headers.update({"X-CSRF": keys.make_csrf_token(cookie)})
             clients.append(client)

@@ -26,7 +26,9 @@ SECRET = "the-owner-has-4711-apples"
 @pytest.fixture
 def guest(stranger: TestClient, habitus: Habitus) -> TestClient:
     """An admin of the page who is not the owner of the machine."""
-    stranger.headers["Authorization"] = f"Bearer {open_user_accounts(habitus).add('eve', UserRole.ADMIN).token}"
+    stranger.headers["Authorization"] = (
+        f"Bearer {open_user_accounts(habitus).add_or_reinvite_user('eve', UserRole.ADMIN).token}"
+    )
     return stranger
 
 

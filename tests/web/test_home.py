@@ -87,7 +87,7 @@ def test_what_is_harmless_is_approved_in_its_row_and_taken_back_from_the_notice(
     assert ("Approved: Add make-jam." in done, "<h1>Home</h1>" in done) == (True, True)
     assert habitus.skills.is_name_taken("make-jam")
     reviewer, viewer = (
-        {"Authorization": f"Bearer {open_user_accounts(habitus).add(name, role).token}"}
+        {"Authorization": f"Bearer {open_user_accounts(habitus).add_or_reinvite_user(name, role).token}"}
         for name, role in (("ben", UserRole.REVIEWER), ("eve", UserRole.VIEWER))
     )
     words = re.findall(r'name="undo" value="([^"]+)"', done)

@@ -21,7 +21,7 @@ from habitus.app.operating.people import UserRole, open_user_accounts
 from habitus.app.use_cases import tasks
 from habitus.events import OutcomeKind
 from habitus.jobs.model import JobConcurrencyLimits, JobState
-from habitus.jobs.queue import JobClaimer
+from habitus.jobs.queue import WorkerQueueClient
 from habitus.jobs.worker import WorkerConfig, run_worker_until_block_ends
 from habitus.journal.model import JudgementSourceKind, SelectedSkill, SkillPlacementKind, Turn
 from habitus.llm.model import AssistantMessage
@@ -116,15 +116,15 @@ def test_time_left_counts_from_when_its_worker_began(browser: TestClient, habitu
     id = queue.add_job("curate", {})
     with habitus.shared.begin() as connection:  # it waited for three days
         connection.exec_driver_sql("UPDATE jobs SET added_on = added_on - 259200000")
-    first, second = (JobClaimer(habitus.shared, worker) for worker in ("first", "second"))
+    first, second = (WorkerQueueClient(habitus.shared, worker) for worker in ("first", "second"))
     (job,) = first.claim_jobs(["curate"], max_count=1, limits=JobConcurrencyLimits())
     first.save_planned_parts(job, json.dumps([1, 2, 3]))
-    assert labels.estimate_job_time_left(queue.get(id)) == ""
+    assert labels.describe_job_time_left(queue.get(id)) == ""
     first.save_part_result(job, 0, "null")
-    assert labels.estimate_job_time_left(queue.get(id)) == "about 1 minute left"
+    assert labels.describe_job_time_left(queue.get(id)) == "about 1 minute left"
     first.release_jobs_and_unregister_worker()
     (job,) = second.claim_jobs(["curate"], max_count=1, limits=JobConcurrencyLimits())
-    assert labels.estimate_job_time_left(queue.get(id)) == ""  # nobody knows how quick this one is
+    assert labels.describe_job_time_left(queue.get(id)) == ""  # nobody knows how quick this one is
     second.save_part_result(job, 1, "null")
     assert "about 1 minute left" in browser.get("/automation").text
 
@@ -159,7 +159,7 @@ def test_workers_are_listed_with_what_they_run_to_admins(
         assert (worker["name"], worker["jobs"], worker["version"]) == (name, [id], version("habitus"))
         page = browser.get("/automation").text
         assert (name in page, "1 job" in page) == (True, True)
-        token = open_user_accounts(habitus).add("eve", UserRole.REVIEWER).token
+        token = open_user_accounts(habitus).add_or_reinvite_user("eve", UserRole.REVIEWER).token
         eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
         assert eve.get("/api/v1/jobs/workers").status_code == 403
         assert name not in eve.get("/automation").text
@@ -175,7 +175,7 @@ def test_workers_are_listed_with_what_they_run_to_admins(
 def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
     app: ASGIApp, habitus: Habitus, kind: str, source: str
 ) -> None:
-    token = open_user_accounts(habitus).add("eve", UserRole.ADMIN).token
+    token = open_user_accounts(habitus).add_or_reinvite_user("eve", UserRole.ADMIN).token
     eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
     refused = eve.post("/api/v1/jobs", json={"kind": kind, "arguments": source.split()})
     assert (refused.status_code, "owner" in refused.json()["title"]) == (409, True), refused.text
@@ -188,7 +188,7 @@ def test_which_files_and_databases_are_read_is_not_for_an_admin_of_the_page(
 
 @pytest.mark.req("IM-04", "CL-04")
 def test_a_program_of_this_machine_solves_for_its_owner_alone(api: TestClient, app: ASGIApp, habitus: Habitus) -> None:
-    token = open_user_accounts(habitus).add("eve", UserRole.ADMIN).token
+    token = open_user_accounts(habitus).add_or_reinvite_user("eve", UserRole.ADMIN).token
     eve = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
     asked = {"solver": "claude-code:opus", "shorter": True}
     refused = eve.post("/api/v1/skills/brew-tea/improvements", json=asked)

@@ -62,7 +62,9 @@ def test_metrics_are_for_whoever_has_their_token_and_name_nobody(
 ) -> None:
     metrics = PrometheusMetrics(lambda: habitus)
     client = TestClient(MetricsMiddleware(app, metrics, keys.metrics_token), base_url=f"http://{HOST}")
-    ben = {"Authorization": f"Bearer {open_user_accounts(habitus).add('benedict', UserRole.ADMIN).token}"}
+    ben = {
+        "Authorization": f"Bearer {open_user_accounts(habitus).add_or_reinvite_user('benedict', UserRole.ADMIN).token}"
+    }
     reads = {"Authorization": f"Bearer {keys.metrics_token}"}
     strangers: tuple[dict[str, str], ...] = (
         {},

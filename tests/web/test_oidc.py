@@ -146,7 +146,7 @@ def test_groups_at_the_provider_decide_who_comes_in_and_as_what(
     tell(provider, "s-ben", {"preferred_username": "other", "groups": []})
     habitus_clock.now += timedelta(minutes=5)
     assert ben.get("/activity").status_code == 401
-    assert [person.name for person in open_user_accounts(habitus).list()] == ["ann", "ben"]
+    assert [person.name for person in open_user_accounts(habitus).list_accounts()] == ["ann", "ben"]
     with habitus.shared.begin() as connection:
         kept = repr(connection.execute(sa.text("SELECT * FROM sign_ins")).all())
     # Only who has the secret can use the tokens.
@@ -160,7 +160,7 @@ def test_an_account_removed_at_the_provider_is_out_within_five_minutes(
 ) -> None:
     ann = sign_in(app, "s-ann")
     people = open_user_accounts(habitus)
-    token = people.add("ann", people.list()[0].role).token
+    token = people.add_or_reinvite_user("ann", people.list_accounts()[0].role).token
     program = TestClient(app, base_url=f"http://{HOST}", headers={"Authorization": f"Bearer {token}"})
     ann = sign_in(app, "s-ann")
     assert (role_of(ann), program.get("/api/v1/skills").status_code) == ("reviewer", 200)
@@ -184,12 +184,12 @@ def test_an_account_removed_here_is_out_at_once_and_does_not_come_back_by_itself
     tell(provider, "s-ann", {"preferred_username": "boss", "groups": ["staff"]})
     assert came_to(sign_in(app, "s-ann"))[0] == "409"
     tell(provider, "s-ann", PEOPLE["s-ann"])
-    added = add_user(habitus, "ann", open_user_accounts(habitus).add("x", UserRole.VIEWER).person.role)
+    added = add_user(habitus, "ann", open_user_accounts(habitus).add_or_reinvite_user("x", UserRole.VIEWER).person.role)
     assert added.name == "ann"
     # Her conversations keep nobody from coming back as who they were.
     ask_three_times(habitus.as_user("ann"), "ann", "How long does tea take?")
     assert role_of(sign_in(app, "s-ann")) == "reviewer"
-    assert [one.name for one in open_user_accounts(habitus).list()].count("ann") == 1
+    assert [one.name for one in open_user_accounts(habitus).list_accounts()].count("ann") == 1
     remove_user(habitus, "ann")
     # Not even who was removed is left of an erased person.
     erase_user(habitus, user="ann")
@@ -214,7 +214,7 @@ def test_while_the_provider_is_away_who_is_signed_in_stays(
 
 @pytest.mark.req("OP-07")
 def test_nobody_takes_the_account_of_another(provider: str, app: ASGIApp, habitus: Habitus) -> None:
-    open_user_accounts(habitus).add("boss", UserRole.ADMIN)
+    open_user_accounts(habitus).add_or_reinvite_user("boss", UserRole.ADMIN)
     assert came_to(sign_in(app, "s-owl"))[0] == "409"
     # A sign-in that began in another browser, or is tried twice.
     one, two = (TestClient(app, base_url=f"http://{HOST}", follow_redirects=False) for _ in range(2))
@@ -234,9 +234,9 @@ def test_nobody_comes_in_under_the_name_of_who_works_here_without_an_account(
     """The owner's conversations, and those of a local account that was removed, would be listed for them."""
     name = habitus.settings.user if is_owner else "zoe"
     if not is_owner:
-        open_user_accounts(habitus).add(name, UserRole.VIEWER)
+        open_user_accounts(habitus).add_or_reinvite_user(name, UserRole.VIEWER)
         ask_three_times(habitus, name, "PRIVATE question")
-        open_user_accounts(habitus).remove(name)
+        open_user_accounts(habitus).remove_and_bar_account(name)
     tell(provider, "s-ben", {"preferred_username": name, "groups": ["platform"]})
     namesake = sign_in(app, "s-ben")
     assert came_to(namesake)[0] == "409"

@@ -107,8 +107,8 @@ async def test_eight_failures_through_each_door_are_counted_and_propose_to_switc
         await door(habitus, run_cli, browser, begin_chat)
         assert counts_of(habitus) == (number, 0, number, 0)
         # At the moment of the judgement by which the upper bound falls below one half, and not before.
-        assert len(habitus.review.list()) == (number >= 3)
-    (proposal,) = habitus.review.list()
+        assert len(habitus.review.list_proposals_by_state()) == (number >= 3)
+    (proposal,) = habitus.review.list_proposals_by_state()
     assert (proposal.change.action, proposal.change.name) == (ProposalAction.DISABLE, "brew-tea")
     assert find_stale_usage_counters(habitus) == []
 
@@ -195,9 +195,9 @@ async def test_three_failures_after_an_edit_propose_its_rollback(habitus: Habitu
         "brew-tea", TextEdit(operation=EditOperation.APPEND, content="2. Fry the leaves."), habitus.build_author()
     )
     for _ in range(3):
-        assert habitus.review.list() == []
+        assert habitus.review.list_proposals_by_state() == []
         habitus.outcome(await asked(habitus), ok=False)
-    (proposal,) = habitus.review.list()
+    (proposal,) = habitus.review.list_proposals_by_state()
     assert proposal.change.action is ProposalAction.WRITE
     habitus.review.approve(proposal.id, habitus.build_author())
     assert habitus.skills.load("brew-tea").body == before

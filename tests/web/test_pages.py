@@ -222,7 +222,7 @@ def test_what_waits_is_decided_on_the_page(browser: TestClient, habitus: Habitus
     page = browser.get("/inbox").text
     assert "An agent (helper) wants to change weekly-report" in page
     assert "An agent (helper) wants to add it" in page
-    first, second = (item.id for item in habitus.review.list())
+    first, second = (item.id for item in habitus.review.list_proposals_by_state())
     assert "Approved." in browser.post(f"/inbox/{first}/approve").text
     assert "Add a chart" in habitus.skills.load("weekly-report").body
     assert "Rejected;" in browser.post(f"/inbox/{second}/reject", data={"reason": "too small"}).text

@@ -126,7 +126,7 @@ def test_a_file_that_the_owner_put_there_by_hand_can_be_changed_by_them_alone(
     assert folder is not None
     (folder / ".envrc").write_text("export TEA=1\n")
     tag = {"If-Match": api.get(f"{API}/skills/brew-tea").headers["etag"]}
-    token = open_user_accounts(habitus).add("bob", UserRole.ADMIN).token
+    token = open_user_accounts(habitus).add_or_reinvite_user("bob", UserRole.ADMIN).token
     stranger.headers["Authorization"] = f"Bearer {token}"
     assert stranger.put(f"{API}/skills/brew-tea/files/.envrc", content=b"x", headers=tag).status_code == 409
     assert (folder / ".envrc").read_text() == "export TEA=1\n"

@@ -134,7 +134,10 @@ def test_a_program_takes_one_of_several_and_nothing_is_half_done(
     )
     listed = api.get("/api/v1/review", params={"limit": 1}).json()
     assert (listed["groups"], listed["total"]) == ([[first, second]], 3)
-    tokens = {role: open_user_accounts(habitus).add(role, role).token for role in (UserRole.VIEWER, UserRole.REVIEWER)}
+    tokens = {
+        role: open_user_accounts(habitus).add_or_reinvite_user(role, role).token
+        for role in (UserRole.VIEWER, UserRole.REVIEWER)
+    }
     viewer, reviewer = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
     door, wanted = f"/api/v1/review/{second}/choose", {"others": [str(first)]}
     assert stranger.post(door, json=wanted, headers=viewer).status_code == 403
@@ -247,7 +250,9 @@ def test_in_a_team_somebody_else_can_be_made_to_approve(
     for spelled, value in (("review.somebody_else", "true"), ("Review.Somebody-Else", "1")):
         refused = api.put(f"/api/v1/settings/{spelled}", json={"value": value})
         assert (refused.status_code, "No other person could approve" in refused.json()["title"]) == (409, True)
-    reviewer = {"Authorization": f"Bearer {open_user_accounts(habitus).add('ben', UserRole.REVIEWER).token}"}
+    reviewer = {
+        "Authorization": f"Bearer {open_user_accounts(habitus).add_or_reinvite_user('ben', UserRole.REVIEWER).token}"
+    }
     assert browser.post("/settings/value", data=key).status_code == 200
     id = proposed(habitus, COFFEE)
     assert "another person must approve it" in browser.get(f"/inbox/{id}").text
@@ -256,7 +261,7 @@ def test_in_a_team_somebody_else_can_be_made_to_approve(
     assert stranger.post(f"/api/v1/review/{id}/approve", headers=reviewer).status_code == 200
     # With nobody else left, whoever is alone decides again.
     other = proposed(habitus, replace(COFFEE, name="make-coffee"))
-    open_user_accounts(habitus).remove("ben")
+    open_user_accounts(habitus).remove_and_bar_account("ben")
     assert api.post(f"/api/v1/review/{other}/approve").status_code == 200
 
 

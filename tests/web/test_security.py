@@ -87,9 +87,9 @@ def test_a_cookie_is_ours_unchanged_and_not_for_ever(tmp_path: Path) -> None:
     people = UserAccountStore(sql.create_in_memory_engine(), settings, lambda: datetime.now(UTC))
     keys = SignInService(b"k" * 32, people, clock=lambda: now)
     link = keys.create_owner_sign_in_key()
-    cookie = keys.redeem_sign_in_key(link)
+    cookie = keys.exchange_sign_in_key_for_cookie(link)
     assert cookie is not None
-    assert keys.redeem_sign_in_key(link) is None
+    assert keys.exchange_sign_in_key_for_cookie(link) is None
     assert keys.identify_by_cookie(cookie) == OWNER_IDENTITY
     until, rest = cookie.split(".", 1)
     forged = [f"{int(until) + 1}.{rest}", cookie[:-1], "", ".", "..", f"{until}.x.", "é", cookie + "x"]
@@ -144,7 +144,7 @@ def test_everybody_does_what_their_role_allows_and_is_named(
     stranger: TestClient, habitus: Habitus, role: UserRole, statuses: list[int]
 ) -> None:
     people = open_user_accounts(habitus)
-    invited = people.add("ben", role)
+    invited = people.add_or_reinvite_user("ben", role)
     habitus.journal.record_complete_turn(
         Turn(id="t1", session="s1", request="tea", started_on=habitus.clock(), user="ben")
     )
@@ -162,7 +162,7 @@ def test_everybody_does_what_their_role_allows_and_is_named(
     assert f"ben, {role.value}" in stranger.get("/").text
     assert ('class="looking"' in stranger.get("/skills").text) is (role is not UserRole.ADMIN)
     assert ('class="looking"' in stranger.get("/inbox").text) is (role is UserRole.VIEWER)
-    people.remove("ben")
+    people.remove_and_bar_account("ben")
     assert stranger.get("/activity").status_code == 401
     assert stranger.get("/api/v1/skills", headers=program).status_code == 401
 
@@ -170,7 +170,7 @@ def test_everybody_does_what_their_role_allows_and_is_named(
 @pytest.mark.req("CL-04")
 def test_what_somebody_else_teaches_stays_out_of_the_owners_pages(stranger: TestClient, habitus: Habitus) -> None:
     habitus.memory.add("The owner drinks coffee.")
-    invited = open_user_accounts(habitus).add("ben", UserRole.ADMIN)
+    invited = open_user_accounts(habitus).add_or_reinvite_user("ben", UserRole.ADMIN)
     program = {"Authorization": f"Bearer {invited.token}"}
     made = stranger.post("/api/v1/lessons", json={"text": "Ben drinks tea."}, headers=program)
     assert made.status_code == 201
@@ -233,7 +233,7 @@ def test_a_page_that_is_not_there_tells_a_stranger_nothing_of_the_home(
 
 @pytest.mark.req("CL-04")
 def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, keys: SignInService) -> None:
-    open_user_accounts(habitus).add("ben", UserRole.ADMIN)
+    open_user_accounts(habitus).add_or_reinvite_user("ben", UserRole.ADMIN)
     web = habitus.settings.web.model_copy(update={"proxy_header": "X-User", "proxies": ("10.0.0.0/8",)})
     habitus.settings = habitus.settings.model_copy(update={"web": web})
     desks = HomePool(habitus)
@@ -256,7 +256,7 @@ def test_a_trusted_proxy_says_who_asks_and_nobody_else_does(habitus: Habitus, ke
 
 @pytest.mark.req("CL-04")
 def test_of_links_and_tokens_only_hashes_are_kept(habitus: Habitus, stranger: TestClient) -> None:
-    invited = open_user_accounts(habitus).add("ben", UserRole.VIEWER)
+    invited = open_user_accounts(habitus).add_or_reinvite_user("ben", UserRole.VIEWER)
     program = {"Authorization": f"Bearer {invited.token}"}
     assert stranger.get("/api/v1/skills", headers=program).status_code == 200
     with sql.write_transaction(habitus.shared) as connection:
@@ -290,7 +290,7 @@ def test_nobody_is_made_somebody_else_by_another_site(
     assert stranger.get("/activity").status_code == 401
     entered = stranger.get(f"/enter?key={keys.create_owner_sign_in_key()}")
     assert planted not in entered.headers["set-cookie"]
-    theirs = open_user_accounts(habitus).add("eve", UserRole.VIEWER).link
+    theirs = open_user_accounts(habitus).add_or_reinvite_user("eve", UserRole.VIEWER).link
     led = browser.get(f"/enter?key={theirs}", headers={"Sec-Fetch-Site": "cross-site"})
     assert (led.status_code, "set-cookie" in led.headers) == (403, False)
     assert browser.post(SWITCH).status_code == 200
@@ -306,11 +306,11 @@ def test_the_first_link_makes_one_admin_once_while_there_is_no_user(habitus: Hab
         *(403, 403, 303, 403)
     ]
     assert stranger.get("/team").status_code == 200
-    assert [(one.name, one.role) for one in people.list()] == [("admin", UserRole.ADMIN)]
+    assert [(one.name, one.role) for one in people.list_accounts()] == [("admin", UserRole.ADMIN)]
     assert people.create_first_admin_link(now + timedelta(hours=1)) == ""
-    people.remove("admin")
+    people.remove_and_bar_account("admin")
     unused = people.create_first_admin_link(now)
-    people.add("ben", UserRole.VIEWER)
+    people.add_or_reinvite_user("ben", UserRole.VIEWER)
     assert stranger.get(f"/enter?key={unused}").status_code == 403
 
 
@@ -318,7 +318,7 @@ def test_the_first_link_makes_one_admin_once_while_there_is_no_user(habitus: Hab
 def test_of_two_who_bring_one_link_one_comes_in(keys: SignInService) -> None:
     links = [keys.create_owner_sign_in_key() for _ in range(20)]
     with ThreadPoolExecutor(8) as threads:
-        came = list(threads.map(keys.redeem_sign_in_key, [link for link in links for _ in range(8)]))
+        came = list(threads.map(keys.exchange_sign_in_key_for_cookie, [link for link in links for _ in range(8)]))
     assert sum(cookie is not None for cookie in came) == len(links)
 
 
@@ -345,12 +345,12 @@ def test_a_cookie_ends_with_the_role_or_the_membership_it_was_given_for(
     stranger: TestClient, keys: SignInService, habitus: Habitus, is_removed: bool
 ) -> None:
     people = open_user_accounts(habitus)
-    old = keys.redeem_sign_in_key(people.add("eve", UserRole.VIEWER).link) or ""
+    old = keys.exchange_sign_in_key_for_cookie(people.add_or_reinvite_user("eve", UserRole.VIEWER).link) or ""
     assert keys.identify_by_cookie(old) is not None
     if is_removed:
-        people.remove("eve")
+        people.remove_and_bar_account("eve")
         assert keys.identify_by_cookie(old) is None
-    new = keys.redeem_sign_in_key(people.add("eve", UserRole.ADMIN).link) or ""
+    new = keys.exchange_sign_in_key_for_cookie(people.add_or_reinvite_user("eve", UserRole.ADMIN).link) or ""
     stranger.cookies.set(keys.cookie, old)
     assert stranger.get("/api/v1/sessions").status_code == 401
     stranger.cookies.set(keys.cookie, new)
@@ -392,7 +392,10 @@ def test_a_copied_cookie_is_refused_on_every_replica_once_its_person_signs_out(
     people = open_user_accounts(next(iter(replicas)))
     ann, ben = open_browser(first, {}), open_browser(first, {})
     for browser, name in ((ann, "ann"), (ben, "ben")):
-        assert browser.get("/enter", params={"key": people.add(name, UserRole.ADMIN).link}).status_code == 303
+        assert (
+            browser.get("/enter", params={"key": people.add_or_reinvite_user(name, UserRole.ADMIN).link}).status_code
+            == 303
+        )
     copies = [open_browser(app, ann.cookies) for app in (first, second)]
     assert [copy.get("/activity").status_code for copy in copies] == [200, 200]
     # A balancer may send the request to another replica than the one that signed her in.
@@ -408,7 +411,7 @@ def test_the_owners_copied_cookie_is_refused_after_signing_out_and_after_a_resta
     browser: TestClient, keys: SignInService, habitus: Habitus
 ) -> None:
     (copied,) = dict(browser.cookies).values()
-    other = keys.redeem_sign_in_key(keys.create_owner_sign_in_key()) or ""
+    other = keys.exchange_sign_in_key_for_cookie(keys.create_owner_sign_in_key()) or ""
     assert sign_out(browser) == keys.cookie
     for service in (keys, load_sign_in_service(habitus)):
         assert service.identify_by_cookie(copied) is None

@@ -29,7 +29,7 @@ def test_no_page_is_large_where_there_is_much(
     monkeypatch.setattr(browsing, "MAX_DOTS", on_map)
     furnish_with_life(habitus)
     furnish_with_much(habitus, skills=skills, waiting=waiting, requests=20)
-    item = f"/inbox/{habitus.review.list(with_contents=False)[0].id}"
+    item = f"/inbox/{habitus.review.list_proposals_by_state(with_contents=False)[0].id}"
     large = {}
     for path in (*PAGES, "/skills?sort=effect", "/skills?page=40", item, "/find?q=letters"):
         text = browser.get(path).text

@@ -27,7 +27,7 @@ def test_somebody_is_invited_by_a_link_seen_and_removed(
     link = re.findall(r'value="http://127.0.0.1:8765(/enter\?key=[^"]+)"', page)[0]
     assert "invited, not signed in yet" in page
     assert stranger.get(link).headers["location"] == "/"
-    token = {"Authorization": f"Bearer {open_user_accounts(habitus).add('eve', UserRole.ADMIN).token}"}
+    token = {"Authorization": f"Bearer {open_user_accounts(habitus).add_or_reinvite_user('eve', UserRole.ADMIN).token}"}
     assert stranger.get(f"{API}/users", headers=token).status_code == 200
     there = {one["name"]: one["seen_on"] for one in api.get(f"{API}/users").json()["users"]}
     assert (there["ben"], there["eve"] is not None) == (None, True)
@@ -98,7 +98,7 @@ def test_the_owner_connects_an_agent_that_is_found_here(
     assert "Claude Code connected last active just now" in page
     assert "Other active agents Agents by MCP last active just now" in page
     # Another admin works on the same home, and not on its owner's files.
-    other = {"Authorization": f"Bearer {open_user_accounts(habitus).add('eve', UserRole.ADMIN).token}"}
+    other = {"Authorization": f"Bearer {open_user_accounts(habitus).add_or_reinvite_user('eve', UserRole.ADMIN).token}"}
     for path in ("/agents/claude-code/disconnect", "/agents/claude-code/import"):
         assert stranger.post(API + path, headers=other).status_code == 409, path
     undo = {"undo": ["disconnect", "claude-code"]}

@@ -221,7 +221,7 @@ def has_stage_replaced_steps(
 
     The last call decides. If it failed, the steps acted if a later call did something or if they left a trace.
     """
-    ends = [at for at, event in enumerate(events) if _is_known_stage_result_event(event, stages)]
+    ends = [at for at, event in enumerate(events) if _is_stage_result_with_known_success(event, stages)]
     if not ends:
         return False
     last, later = events[ends[-1]], events[ends[-1] + 1 :]
@@ -236,7 +236,7 @@ def has_stage_replaced_steps(
     return not has_left_trace_of_steps(steps, (), request=known, done=done, if_unclear=False)
 
 
-def _is_known_stage_result_event(event: AgentEvent, stages: Collection[str]) -> bool:
+def _is_stage_result_with_known_success(event: AgentEvent, stages: Collection[str]) -> bool:
     is_known = isinstance(event.detail.get("success"), bool)
     return event.kind is EventKind.TOOL_RESULT and is_known and get_text_detail(event, "name") in stages
 

@@ -78,7 +78,7 @@ class HostedTurnRunner:
     def images(self) -> tuple[Image, ...]:
         return tuple(part for part in self.turn.user_input.parts if isinstance(part, Image))
 
-    def list_tools(self, profile: str | Collection[str]) -> list[ToolSpec]:
+    def list_tools_and_record_as_shown(self, profile: str | Collection[str]) -> list[ToolSpec]:
         """Return the tools of a profile and record that they were shown."""
         offered = [tool.spec for tool in self._registry.list_tools() if tool.is_in_profile(profile)]
         if self.turn.shown_tools is not None:
@@ -259,7 +259,9 @@ class _HostTurnBase:
         A profile is "default", "read" or "all", each including the code of skills; a list of names selects exactly
         those.
         """
-        return [_format_tool_spec_for_provider(spec, form) for spec in self._hosted.list_tools(profile)]
+        return [
+            _format_tool_spec_for_provider(spec, form) for spec in self._hosted.list_tools_and_record_as_shown(profile)
+        ]
 
     def has(self, name: str) -> bool:
         """Whether a tool of that name is ours to run."""

@@ -253,7 +253,7 @@ class OpenTurn(TurnState):
             self.parts.background.spawn(asyncio.to_thread(self.recorder.credit_skills_and_lessons_of_turn, self))
         for notice in told.notices:
             self.emit(NoticeEvent(text=notice))
-        if self.parts.view.is_large and not self.outage_reason:
+        if self.parts.view.is_library_too_large_to_scan and not self.outage_reason:
             self.parts.background.spawn(asyncio.to_thread(self.parts.view.scan_directories_for_manual_changes))
         return told.pending
 

@@ -105,7 +105,7 @@ def _preview_first_lines(text: str) -> list[str]:
 
 def _preview_csv(text: str, *, is_tabbed: bool) -> tuple[str, list[str], list[str]]:
     delimiter = guess_delimiter(text, is_tabbed=is_tabbed)
-    found = parse_csv_table(text, delimiter=delimiter)
+    found = build_csv_table_preview(text, delimiter=delimiter)
     said = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[delimiter]
     if found is None:
         return "text that is not a table", [], []
@@ -346,7 +346,7 @@ def build_table_preview(header: Iterable[object], rows: Iterable[Sequence[object
     return TablePreview(columns=columns, types=types, rows=tuple(full))
 
 
-def parse_csv_table(text: str, *, delimiter: str) -> TablePreview | None:
+def build_csv_table_preview(text: str, *, delimiter: str) -> TablePreview | None:
     """Parse the table at the beginning of a file, without a cut-off last line; None if it is not CSV."""
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)

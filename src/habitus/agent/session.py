@@ -21,7 +21,7 @@ from habitus.agent.recording.outcomes import build_full_weight_outcome, record_j
 from habitus.agent.recording.recorder import TurnRecorder
 from habitus.agent.stream import Emit, TurnEvent, TurnResult
 from habitus.agent.turn import run_turn
-from habitus.agent.user_input import SubmittedRequest, redact_and_validate_user_input
+from habitus.agent.user_input import SubmittedRequest, prepare_user_input
 from habitus.errors import Invalid, NotFound
 from habitus.events import OutcomeKind
 from habitus.journal.model import JudgementSourceKind, Turn, TurnOutcome
@@ -225,7 +225,7 @@ class Conversation:
         self, asking: SubmittedRequest, emit: Emit = lambda event: None
     ) -> OpenTurn:
         """Prepare the next turn without opening it, and judge the previous one by what the person says now."""
-        said = await redact_and_validate_user_input(self.parts, asking, conversation=self.id)
+        said = await prepare_user_input(self.parts, asking, conversation=self.id)
         self.parts.view.outage.reset_outage_for_turn()
         previous = self._previous
         await run_in_thread(lambda: self._recorder.judge_previous_turn_by_next_request(previous, said.request.text))

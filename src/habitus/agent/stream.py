@@ -125,7 +125,7 @@ class ConsentQuestion:
 AskPerson = Callable[[ConsentQuestion], Awaitable[Consent]]
 
 
-class TimedConsentPrompt:
+class ConsentPromptWithTimeMeasurement:
     """Asks the person and sums up their thinking time, which must not count as the tool's."""
 
     def __init__(self, ask: AskPerson) -> None:

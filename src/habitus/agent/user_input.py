@@ -59,7 +59,7 @@ class PreparedUserInput:
     notices: tuple[str, ...] = ()
 
 
-async def redact_and_validate_user_input(
+async def prepare_user_input(
     parts: ConversationServices, asking: SubmittedRequest, *, conversation: str
 ) -> PreparedUserInput:
     """Prepare a request: read its attachments, redact secrets and validate it."""

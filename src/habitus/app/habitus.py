@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from habitus.app.conversations.hosting import HostDrivenConversations
     from habitus.events import TurnObserver
     from habitus.journal.model import JudgementSourceKind
-    from habitus.learning.observer import Learner
+    from habitus.learning.observer import SessionErrorLearner
     from habitus.llm.model import Model
     from habitus.settings import Settings
 
@@ -55,7 +55,7 @@ class Habitus(Home):
         ask: AskPerson = answer_consent_with_later,
         cheap: Model | None = None,
         observers: Sequence[TurnObserver] = (),
-        learner: Learner | None = None,
+        learner: SessionErrorLearner | None = None,
         read: Sequence[Path] = (),
     ) -> Session:
         """Open a conversation with a model, by default the configured one. Close it, or use `async with`.

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from habitus.app.host_access import make_host_access
+from habitus.app.host_access import make_host_permissions
 from habitus.errors import DatabaseUnavailable, Refused
 from habitus.skills.layers.layer import find_project_root
 from habitus.skills.model import ActorKind, Author
@@ -94,7 +94,7 @@ class Home:
     ) -> None:
         self.settings, self.clock = settings, clock
         # Files, programs and network of this machine, as far as this user may name them.
-        self.host = make_host_access(settings)
+        self.host = make_host_permissions(settings)
         # Stores of directories, shared by all users of a process: each directory is scanned once.
         self.open_stores = {} if stores is None else stores
         # A derived home uses the connections of another one, and must not close them.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MAX_READ_BYTES = 1 << 20
 
 
-class HostFileAccess:
+class HostFilePermission:
     """Files of this machine that a request or a conversation names."""
 
     is_granted = True
@@ -44,7 +44,7 @@ class HostFileAccess:
             return None
 
 
-class DeniedHostFileAccess(HostFileAccess):
+class DeniedHostFilePermission(HostFilePermission):
     """The files of a guest's home: none."""
 
     is_granted = False
@@ -54,14 +54,14 @@ class DeniedHostFileAccess(HostFileAccess):
         raise Refused(f"Only the owner of this home decides {what}.", hint="Ask them to do it where Habitus runs.")
 
 
-class HostProgramAccess:
+class HostProgramPermission:
     """Programs of this machine that a request names, which run with the owner's rights."""
 
     def require_access(self, name: str) -> None:
         """Raise `Refused` unless the caller may have this program started."""
 
 
-class DeniedHostProgramAccess(HostProgramAccess):
+class DeniedHostProgramPermission(HostProgramPermission):
     """The programs of a guest's home: none."""
 
     def require_access(self, name: str) -> None:
@@ -69,7 +69,7 @@ class DeniedHostProgramAccess(HostProgramAccess):
         raise Refused("Only the owner starts programs of this machine.", hint=f"Leave '{name[:80]}' out.")
 
 
-class UnrestrictedNetworkAccess:
+class UnrestrictedDownloadPermission:
     """The network as this machine reaches it."""
 
     def get_allowed_download_policy(self, policy: DownloadPolicy) -> DownloadPolicy:
@@ -77,7 +77,7 @@ class UnrestrictedNetworkAccess:
         return policy
 
 
-class PublicOnlyNetworkAccess(UnrestrictedNetworkAccess):
+class PublicOnlyDownloadPermission(UnrestrictedDownloadPermission):
     """The network of a guest's home: https to public addresses, without the owner's sign-ins."""
 
     def get_allowed_download_policy(self, policy: DownloadPolicy) -> DownloadPolicy:
@@ -86,18 +86,22 @@ class PublicOnlyNetworkAccess(UnrestrictedNetworkAccess):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HostAccess:
+class HostPermissions:
     """The files, programs and network that a home may reach."""
 
-    files: HostFileAccess
-    programs: HostProgramAccess
-    network: UnrestrictedNetworkAccess
+    files: HostFilePermission
+    programs: HostProgramPermission
+    network: UnrestrictedDownloadPermission
 
 
-def make_host_access(settings: Settings) -> HostAccess:
+def make_host_permissions(settings: Settings) -> HostPermissions:
     """Return the access of a guest's home, or of the owner's."""
     if settings.is_guest:
-        return HostAccess(
-            files=DeniedHostFileAccess(), programs=DeniedHostProgramAccess(), network=PublicOnlyNetworkAccess()
+        return HostPermissions(
+            files=DeniedHostFilePermission(),
+            programs=DeniedHostProgramPermission(),
+            network=PublicOnlyDownloadPermission(),
         )
-    return HostAccess(files=HostFileAccess(), programs=HostProgramAccess(), network=UnrestrictedNetworkAccess())
+    return HostPermissions(
+        files=HostFilePermission(), programs=HostProgramPermission(), network=UnrestrictedDownloadPermission()
+    )

@@ -23,7 +23,7 @@ from habitus.app.home import (
     refuse_non_admin_on_shared_database,
     utc_now,
 )
-from habitus.app.library.content import SCANS_FILE, ScanCache, find_near_duplicate_skills
+from habitus.app.library.content import SCANS_FILE, ScanCache, describe_near_duplicates
 from habitus.app.library.layers import open_library
 from habitus.app.operating.erasure_records import list_erasure_records_missing_from_databases
 from habitus.app.review.notifying import ReviewWebhookNotifier
@@ -64,7 +64,7 @@ def open_home_of_type(
     there = home_directory.lock_home_or_copy_database(settings.home)
     with ExitStack() as failing:
         failing.callback(there.exit_stack.close)
-        local = sql.open_engine(sql.build_sqlite_url(there.writable_dir / home_directory.DATABASE))
+        local = sql.open_engine_with_current_schema(sql.build_sqlite_url(there.writable_dir / home_directory.DATABASE))
         failing.callback(local.dispose)
         shared = _open_shared_or_local_database(settings, local)
         if not there.is_read_only:
@@ -181,7 +181,7 @@ class _ConcreteHomeWiring:
             auto=home.settings.review.auto,
             user=home.settings.user,
             requires_other_approver=needs_somebody_else,
-            find_duplicates=partial(find_near_duplicate_skills, home.finder),
+            find_duplicates=partial(describe_near_duplicates, home.finder),
             redact=home.redact,
             notify=home.notifier.notify_proposal,
         )

@@ -23,7 +23,7 @@ from habitus.cli.commands import HELP_SECTIONS, build_commands
 from habitus.cli.lazy_commands import CommandGroupWithDefault, extract_first_sentence
 from habitus.errors import InvalidOptions, NoModelSet, StorageFailed, ToolFailed, UserError, did_you_mean
 from habitus.redact import Redactor
-from habitus.sandbox.credentials.vault import open_redactor
+from habitus.sandbox.credentials.vault import build_redactor_with_vault_secrets
 
 
 class RootCommandGroup(CommandGroupWithDefault):
@@ -202,7 +202,7 @@ def configure_logging(home: Path | None, *, is_verbose: bool) -> Iterator[None]:
     root = logging.getLogger()
     # Slow to import, and most commands log nothing.
     settings = importlib.import_module("habitus.settings")
-    redactor = open_redactor(settings.resolve_home(os.environ, Path.cwd(), home), os.environ)
+    redactor = build_redactor_with_vault_secrets(settings.resolve_home(os.environ, Path.cwd(), home), os.environ)
     before, handlers = root.level, _build_log_handlers(wanted, redactor)
     for handler in handlers:
         root.addHandler(handler)

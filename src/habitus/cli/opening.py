@@ -77,7 +77,7 @@ def _warn_about_data_not_in_shared_database(context: typer.Context, habitus: Hab
 
 def _remind_of_pending_review(context: typer.Context, habitus: Habitus) -> None:
     """Print once a day, on standard error, how many changes are pending review."""
-    if count := reminding.count_items_and_record_reminder(habitus):
+    if count := reminding.count_pending_items_once_a_day(habitus):
         waits = "change" if count == 1 else "changes"
         output.print_line_to_stderr(
             f"{count} {waits} pending review: {output.format_command(context, 'review', 'list')}"

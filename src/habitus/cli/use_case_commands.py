@@ -61,7 +61,7 @@ def build_typer_function_for_use_case(group: str, module: ModuleType, name: str)
         # The home is opened before files are read: a wrong name fails without waiting for standard input.
         with _open_home_or_read_settings(context, case) as home:
             call_with_known_keywords(check, home, **given)
-            values = {one.name: _convert_typed_value(one, given[one.name]) for one in case.input_fields}
+            values = {one.name: _convert_command_line_value(one, given[one.name]) for one in case.input_fields}
             inputs = case.bind_arguments(values)
             known = {**given, **values, **inputs, "as_json": as_json}
             print_line = _print_nothing if as_json else output.print_line
@@ -132,7 +132,7 @@ def with_use_case_options(case: UseCase[..., Any]) -> Callable[[Callable[..., No
         @functools.wraps(function)
         def run(context: typer.Context, **given: Any) -> None:
             inputs = case.bind_arguments(
-                {one.name: _convert_typed_value(one, given.pop(one.name)) for one in case.input_fields}
+                {one.name: _convert_command_line_value(one, given.pop(one.name)) for one in case.input_fields}
             )
             function(context, *inputs.values(), **given)
 
@@ -172,7 +172,9 @@ def build_command_line_for_inputs(case: UseCase[..., Any], given: Mapping[str, A
         value = given.get(one.name, one.default)
         if one.is_argument:
             words += [
-                _format_value_as_typed(one, each) for each in (value if one.is_list else (value,)) if each is not None
+                _format_value_for_command_line(one, each)
+                for each in (value if one.is_list else (value,))
+                if each is not None
             ]
         # Defaults are left out, so the command stays as short as a person would type it.
         elif value != one.default:
@@ -181,18 +183,18 @@ def build_command_line_for_inputs(case: UseCase[..., Any], given: Mapping[str, A
             if one.type_without_none is bool:
                 options.append(flag if value else opposite)
             else:
-                options += [part for each in values for part in (flag, _format_value_as_typed(one, each))]
+                options += [part for each in values for part in (flag, _format_value_for_command_line(one, each))]
     return [*words, *options]
 
 
-def _format_value_as_typed(one: InputField, value: object) -> str:
+def _format_value_for_command_line(one: InputField, value: object) -> str:
     """Return a value as it is typed; a text read from a file is shown as FILE."""
     if one.read_as:
         return json.dumps(value) if one.read_as == "json" else "FILE"
     return str(value.value if isinstance(value, Enum) else value)
 
 
-def _convert_typed_value(one: InputField, value: Any) -> Any:
+def _convert_command_line_value(one: InputField, value: Any) -> Any:
     """Convert a typed value to the field's type, reading the file it names if the field is read from one."""
     if one.read_as and value is not None:
         return inputs.read_text_of_file_or_stdin(value) if one.read_as == "text" else _read_json_field(one, value)

@@ -326,10 +326,11 @@ def format_effect_range(effect: EffectEstimate) -> str:
     sign = -1 if effect.value < 0 else 1
     value, *ends = (round(100 * sign * part) for part in (effect.value, effect.low, effect.high))
     low, high = sorted(ends)
-    return f"{value} {'fewer' if sign < 0 else 'more'} of 100 ({_format_signed(low)} to {_format_signed(high)})"
+    interval = f"{_format_with_minus_sign(low)} to {_format_with_minus_sign(high)}"
+    return f"{value} {'fewer' if sign < 0 else 'more'} of 100 ({interval})"
 
 
-def _format_signed(number: int) -> str:
+def _format_with_minus_sign(number: int) -> str:
     return f"−{-number}" if number < 0 else str(number)
 
 

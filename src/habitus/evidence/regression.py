@@ -221,9 +221,9 @@ class ObservationTable:
             tokens=_build_array_with_nan([one.tokens for one in rows]),
             age_days=_clamp_ages([one.age_days for one in rows]) - today,
         )
-        return told.select_rows(told._find_rows_that_count())
+        return told.select_rows(told._find_last_row_of_each_unit_and_item())
 
-    def _find_rows_that_count(self) -> Numbers:
+    def _find_last_row_of_each_unit_and_item(self) -> Numbers:
         """Return the indices of the rows that count, oldest first."""
         _, from_behind = np.unique((self.unit * len(self.items) + self.item)[::-1], return_index=True)
         kept = np.sort(len(self.unit) - 1 - from_behind)
@@ -238,7 +238,7 @@ class ObservationTable:
         left, item = np.unique(self.item, return_inverse=True)
         return replace(self, items=tuple(self.items[number] for number in left), item=item)
 
-    def unit_positions_in_time(self) -> Numbers:
+    def compute_unit_positions_in_time(self) -> Numbers:
         """Return for each row the position of its unit in time."""
         _, first, number = np.unique(self.unit, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[number]

@@ -45,7 +45,7 @@ class EvidenceSums:
 
     def with_units(self, table: ObservationTable) -> EvidenceSums:
         """Return the sums with later units added."""
-        place = table.unit_positions_in_time()
+        place = table.compute_unit_positions_in_time()
         order = np.argsort(place, kind="stable")
         place, table = place[order], table.select_rows(order)
         kept, begins, row = self, 0, 0
@@ -95,9 +95,9 @@ class EvidenceSums:
             units=units % self.portion,
         )
         most = max(2, min(_PERIODS, _ENTRIES // len(known) ** 2))
-        return added._join_neighbours() if not added.units and len(added.explicit) >= most else added
+        return added._merge_neighbouring_periods() if not added.units and len(added.explicit) >= most else added
 
-    def _join_neighbours(self) -> EvidenceSums:
+    def _merge_neighbouring_periods(self) -> EvidenceSums:
         """Merge each pair of neighbouring periods, and double the portion."""
         explicit, weak = (
             tuple(reduce(add, each[place : place + 2]) for place in range(0, len(each), 2))

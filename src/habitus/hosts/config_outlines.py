@@ -13,7 +13,7 @@ from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, parse_config
 _HIDDEN = "…"
 
 
-def outline_config(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> list[str]:
+def outline_config_hiding_foreign_values(text: str, format: ConfigFormat, entries: Sequence[ConfigEntry]) -> list[str]:
     """Return the text as an outline of one key or value a line; comments are left out."""
     if format is ConfigFormat.BLOCK:
         return _outline_text_around_marked_block(text)

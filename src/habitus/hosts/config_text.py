@@ -49,7 +49,7 @@ class _JsonNode:
 
 def parse_json_config_text(text: str, *, comments: bool) -> Any:
     """Parse JSON; an empty file is an empty object."""
-    return _parse_json(text, comments).value if text.strip("\ufeff \t\r\n") else {}
+    return _parse_json_into_nodes(text, comments).value if text.strip("\ufeff \t\r\n") else {}
 
 
 def set_json_value(text: str, path: ValuePath, value: Any, *, comments: bool) -> str:
@@ -64,7 +64,7 @@ def append_json_item(text: str, path: ValuePath, value: Any, *, comments: bool) 
 
 def remove_json_value(text: str, path: ValuePath, *, comments: bool) -> str:
     """Return the text without the member or item at this path; unchanged if there is none."""
-    holder = _parse_json(text, comments)
+    holder = _parse_json_into_nodes(text, comments)
     for name in path[:-1]:
         at = holder.find_part_index(name)
         if at is None:
@@ -77,7 +77,7 @@ def remove_json_value(text: str, path: ValuePath, *, comments: bool) -> str:
 def _insert_or_replace_json_value(text: str, path: ValuePath, value: Any, *, comments: bool, is_item: bool) -> str:
     if not text.strip("\ufeff \t\r\n"):
         text = ("\ufeff" if text.startswith("\ufeff") else "") + "{}\n"
-    holder = _parse_json(text, comments)
+    holder = _parse_json_into_nodes(text, comments)
     names = list(path)
     while names:
         at = holder.find_part_index(names[0])
@@ -116,7 +116,7 @@ def _insert_json_part(text: str, holder: _JsonNode, value: Any, *, key: str = ""
         return f"{text[:last]}{comma}{text[last:after]}{space}{drawn}{tail}{text[close:]}"
     newline, outer = _detect_newline(text), _detect_indent(text, holder.start)
     inner = _detect_indent(text, holder.parts[-1].begins) if holder.parts else outer + _detect_indent_unit(text)
-    drawn = _render_indented(value, inner, _detect_indent_unit(text), newline)
+    drawn = _render_indented_json(value, inner, _detect_indent_unit(text), newline)
     return f"{text[:last]}{comma}{text[last:after]}{newline}{inner}{named}{drawn}{newline}{outer}{text[close:]}"
 
 
@@ -142,10 +142,10 @@ def _remove_json_part(text: str, holder: _JsonNode, at: int) -> str:
 
 
 def _render_json_value_for_position(text: str, start: int, value: Any) -> str:
-    return _render_indented(value, _detect_indent(text, start), _detect_indent_unit(text), _detect_newline(text))
+    return _render_indented_json(value, _detect_indent(text, start), _detect_indent_unit(text), _detect_newline(text))
 
 
-def _render_indented(value: Any, indent: str, unit: str, newline: str) -> str:
+def _render_indented_json(value: Any, indent: str, unit: str, newline: str) -> str:
     return json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", newline + indent)
 
 
@@ -174,7 +174,7 @@ def _blank_comments(gap: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: " " * len(found.group()), gap, flags=re.DOTALL)
 
 
-def _parse_json(text: str, comments: bool) -> _JsonNode:
+def _parse_json_into_nodes(text: str, comments: bool) -> _JsonNode:
     gap = _GAP if comments else _BLANK
     start = _skip_spaces_and_comments(gap, text, 1 if text.startswith("\ufeff") else 0)
     node = _parse_json_value(text, start, start, gap, 0)
@@ -296,7 +296,7 @@ def parse_yaml_config_text(text: str) -> Any:
 
 def set_yaml_value(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at this path; missing mappings are created."""
-    document = _parse_yaml(text)
+    document = _parse_editable_yaml(text)
     holder = document
     for name in path[:-1]:
         if holder.get(name) is None:
@@ -310,7 +310,7 @@ def set_yaml_value(text: str, path: Sequence[str], value: Any) -> str:
 
 def remove_yaml_value(text: str, path: Sequence[str]) -> str:
     """Return the text without the value at this path; empty if nothing is left."""
-    document = _parse_yaml(text)
+    document = _parse_editable_yaml(text)
     holder = document
     for name in path[:-1]:
         holder = holder.get(name, {}) if isinstance(holder, dict) else {}
@@ -329,7 +329,7 @@ def _make_yaml_editor() -> Any:
     return editor
 
 
-def _parse_yaml(text: str) -> Any:
+def _parse_editable_yaml(text: str) -> Any:
     try:
         document = _make_yaml_editor().load(text)
     # The exceptions of ruamel have no common base class.

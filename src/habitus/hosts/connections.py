@@ -16,7 +16,7 @@ from habitus.errors import Invalid, Refused, Stale, StorageFailed
 from habitus.files import translate_disk_errors, write_atomically
 from habitus.hosts import config_editing
 from habitus.hosts.config_editing import ConfigEntry, ConfigFormat, ConfigStateBeforeOurEntries
-from habitus.hosts.config_outlines import outline_config
+from habitus.hosts.config_outlines import outline_config_hiding_foreign_values
 from habitus.locks import hold_lock
 
 # In the home.
@@ -65,7 +65,9 @@ class ConfigFileChange:
     def diff(self) -> str:
         """The difference between the outlines of both contents: our entries whole, values of others hidden."""
         before, after = (
-            outline_config((content or b"").decode("utf-8", "replace"), self.request.format, self.entries)
+            outline_config_hiding_foreign_values(
+                (content or b"").decode("utf-8", "replace"), self.request.format, self.entries
+            )
             for content in (self.current, self.planned)
         )
         name = str(self.request.file)
@@ -93,7 +95,7 @@ class AgentConfigEditor:
                 previous=ConfigStateBeforeOurEntries(replaced={}, missing=()),
             )
         try:
-            clean = self._remove_own_entries(request.file, now)
+            clean = self._build_content_without_own_entries(request.file, now)
             text = (clean or b"").decode()
             _refuse_unknown_config_version(config_editing.parse_config_text(text, request.format), request.versions)
             was = config_editing.extract_config_state_before_entries(text, request.format, request.entries)
@@ -181,7 +183,7 @@ class AgentConfigEditor:
         """Return the path of the backup from before the file was connected."""
         return self._get_record_path(file).with_suffix(".before")
 
-    def _remove_own_entries(self, file: Path, now: bytes | None) -> bytes | None:
+    def _build_content_without_own_entries(self, file: Path, now: bytes | None) -> bytes | None:
         """Return the file without our entries.
 
         That is the backup if only we changed it, otherwise the present text without them.

@@ -63,7 +63,7 @@ def _connect_or_start_daemon(event: str, home: str, python: str):  # type: ignor
     try:
         return _connect_to_running_daemon(socket)  # type: ignore[no-untyped-call]
     except OSError:
-        return _start_daemon(socket, home, python) if event == "SessionStart" else None
+        return _start_daemon_and_connect(socket, home, python) if event == "SessionStart" else None
 
 
 def _connect_to_running_daemon(socket):  # type: ignore[no-untyped-def]  # from module to socket
@@ -80,7 +80,7 @@ def _connect_to_running_daemon(socket):  # type: ignore[no-untyped-def]  # from 
     return line
 
 
-def _start_daemon(socket, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
+def _start_daemon_and_connect(socket, home: str, python: str):  # type: ignore[no-untyped-def]  # a socket, or None
     """Start the daemon, which outlives this process, and wait for it; None if it takes too long."""
     import time
 

@@ -76,7 +76,7 @@ class KnownAgent:
         own = (self.skills[scope],) if scope in self.skills else ()
         return self.reads.get(scope, own)
 
-    def has_left_files(self, environ: Mapping[str, str], user_home: Path) -> bool:
+    def has_been_used_on_machine(self, environ: Mapping[str, str], user_home: Path) -> bool:
         """Whether the agent has left files on this machine."""
         return any(self.resolve_path(mark, environ, user_home, user_home).is_dir() for mark in self.marks)
 

@@ -92,7 +92,7 @@ class DraftedEdit(BaseModel):
     content: str = Field(default="", description="The new text; for delete, the exact text that goes.")
 
     @property
-    def edit(self) -> TextEdit:
+    def as_text_edit(self) -> TextEdit:
         if self.operation is EditOperation.FIND_REPLACE:
             return TextEdit(operation=self.operation, find=self.find, replace=self.content)
         return TextEdit(operation=self.operation, content=self.content)
@@ -160,7 +160,7 @@ def apply_drafted_edits(skill: Skill, draft: DraftedChange) -> Skill:
     for one in draft.edits:
         if one.operation is EditOperation.REPLACE:
             raise Invalid("It replaces the whole text.", hint="Edit a part of it.")
-        body = edits.apply_edit(body, one.edit)
+        body = edits.apply_edit(body, one.as_text_edit)
     cue = " ".join(draft.when_to_use.split())
     return replace(skill, body=body, when_to_use=cue or skill.when_to_use)
 

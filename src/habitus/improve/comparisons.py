@@ -64,7 +64,7 @@ class LiveComparisonStore:
             rows = connection.execute(query.where(live_comparisons.c.skill == skill) if skill else query)
             return [_comparison_from_row(row) for row in rows]
 
-    def list_assigning_comparisons(self) -> list[LiveComparison]:
+    def list_comparisons_that_assign_versions(self) -> list[LiveComparison]:
         """Return the comparisons that decide which version a conversation gets.
 
         One that has ended still holds for the conversations that began before its end.

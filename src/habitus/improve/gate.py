@@ -61,7 +61,7 @@ class RolloutPair:
     new: Rollout
 
 
-def pair_whole_rounds(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[str]) -> list[RolloutPair]:
+def pair_complete_rounds(rollouts: Iterable[Rollout], side: TaskSplit, tasks: Sequence[str]) -> list[RolloutPair]:
     """Return the pairs of all whole rounds, task by task and round by round."""
     made = {(one.round, one.task, one.is_new): one for one in rollouts if one.side is side and one.is_counted}
     pairs: list[RolloutPair] = []

@@ -72,7 +72,7 @@ class MeanRolloutCost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunPlan:
+class ImproveRunForecast:
     """What a run would do and could show, before any model is asked; `problem` says why it can't begin."""
 
     skill: str
@@ -149,9 +149,9 @@ class RunPlan:
         return f"{most}, about {self.likely_tokens:,} tokens if all were needed ({basis})"
 
 
-def plan_improve_run(
+def forecast_improve_run(
     store: ImproveStore, subject: SkillWithTasks, request: ImproveRequest, *, model: str = ""
-) -> RunPlan:
+) -> ImproveRunForecast:
     """Plan a run; `model` is what our own agent solves with, whose price is known before a rollout is."""
     candidates = store.list_candidates(subject.name)
     gated = count_gated_candidates(candidates, [task.id for task in subject.tasks[TaskSplit.GATE]])
@@ -165,7 +165,7 @@ def plan_improve_run(
     missing = max(0, max(FEWEST_TASKS, rule.fewest_tasks) - families)
     each = estimate_rollout_cost(store, subject, request.solver, model=model)
     problem, hint = _find_reason_not_to_run(subject, request, rule, each)
-    return RunPlan(
+    return ImproveRunForecast(
         skill=subject.name,
         version=subject.version,
         practice=practice,
@@ -213,7 +213,7 @@ def estimate_rollout_cost(
         if made := store.list_rollouts_with_known_usage(solver, skill=skill):
             mean = round(fmean(one.tokens for one in made))
             paid = fmean(one.dollars for one in made) or _compute_dollars_for_tokens(mean, model)
-            minutes = store.measure_minutes_per_rollout({one.run for one in made})
+            minutes = store.measure_minutes_between_rollouts({one.run for one in made})
             return MeanRolloutCost(tokens=mean, dollars=paid, minutes=minutes, measured=len(made))
     if solver:
         return MeanRolloutCost(tokens=_PROGRAM_TOKENS, dollars=_PROGRAM_DOLLARS, minutes=_PROGRAM_MINUTES)

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from habitus.improve.candidates import Candidate, CandidateState
 from habitus.improve.exam import PassRateDifferenceInterval, compute_pass_rate_difference_interval
-from habitus.improve.gate import GateHypothesis, GateRule, RolloutPairCounts, pair_whole_rounds
+from habitus.improve.gate import GateHypothesis, GateRule, RolloutPairCounts, pair_complete_rounds
 from habitus.tasks.model import get_task_family
 from habitus.tasks.rollouts import Rollout, TaskSplit
 from habitus.text import format_quantity
@@ -104,7 +104,7 @@ def _compare_versions_on_split(
         if side is TaskSplit.GATE
         else tuple(dict.fromkeys(one.task for one in rollouts if one.side is side))
     )
-    pairs = pair_whole_rounds(rollouts, side, tasks)
+    pairs = pair_complete_rounds(rollouts, side, tasks)
     if not pairs:
         return None
     tally, rounds = RolloutPairCounts.from_pairs(pairs), len(pairs) // len(tasks)

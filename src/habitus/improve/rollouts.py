@@ -68,7 +68,7 @@ class RolloutRunner:
     def rollouts(self) -> list[Rollout]:
         return self.store.list_rollouts(run=self.run)
 
-    def stop_rollouts(self, reason: str) -> None:
+    def stop_starting_rollouts(self, reason: str) -> None:
         self.stopped = self.stopped or reason
 
     async def run_round(
@@ -123,10 +123,12 @@ class RolloutRunner:
                         self.store, planned, partial(self._solve_task_rejecting_listed_answers, solver), task
                     )
                 except BaseException:
-                    self.stop_rollouts("it was cut off")  # nobody else begins meanwhile
+                    self.stop_starting_rollouts("it was cut off")  # nobody else begins meanwhile
                     raise
                 if not done.is_infra:
                     return
                 if self.budget.is_reached:
-                    self.stop_rollouts(f"its budget is spent: {self.budget.summary}")
-            self.stop_rollouts(f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason.rstrip('.')}")
+                    self.stop_starting_rollouts(f"its budget is spent: {self.budget.summary}")
+            self.stop_starting_rollouts(
+                f"'{task.id}' could not be tried {MOST_REPEATED} times: {done.reason.rstrip('.')}"
+            )

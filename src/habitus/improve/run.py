@@ -25,12 +25,12 @@ from habitus.improve.candidates import (
     find_candidate_objection,
     was_skill_never_opened,
 )
-from habitus.improve.gate import GateHypothesis, GateRule, GateVerdict, RolloutPairCounts, pair_whole_rounds
-from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, list_practice_rollouts, plan_improve_run
+from habitus.improve.gate import GateHypothesis, GateRule, GateVerdict, RolloutPairCounts, pair_complete_rounds
+from habitus.improve.plan import PRACTICE_ROUNDS, ImproveRequest, forecast_improve_run, list_practice_rollouts
 from habitus.improve.report import CandidateReport, build_candidate_report, format_candidate_report, make_gate_rule
 from habitus.improve.rollouts import RolloutRunner, TaskSolver, interleave_versions
 from habitus.improve.rule_based_drafts import BY_RULE, RuleBasedDraft, draft_worked_example, list_rule_based_drafts
-from habitus.improve.shortening import drop_skill_blocks, drop_untraced_sentences
+from habitus.improve.shortening import drop_redundant_skill_text, drop_untraced_sentences
 from habitus.improve.tasks import get_main_text
 from habitus.learning.budget import BudgetedModel
 from habitus.llm.model import TokenUsage
@@ -123,7 +123,7 @@ class ImproveRun:
         if self._paid_before or self._taken_over:
             return
         model = self.drafter.name if self.drafter is not None else ""
-        plan_improve_run(self.store, self.subject, self.request, model=model).raise_if_run_cannot_start()
+        forecast_improve_run(self.store, self.subject, self.request, model=model).raise_if_run_cannot_start()
 
     async def _gate_given_candidate(self) -> Candidate | None:
         candidates = self._list_own_and_left_open_candidates()
@@ -178,7 +178,7 @@ class ImproveRun:
         if (ruled := await asyncio.to_thread(self._draft_by_first_untried_rule)) is not None:
             return ruled
         if self.drafter is None:
-            self.runner.stop_rollouts(
+            self.runner.stop_starting_rollouts(
                 "there is no model to draft a candidate; give one with --candidate FILE, or name a --model"
             )
             return None
@@ -199,7 +199,7 @@ class ImproveRun:
             skill, why = apply_drafted_edits(self.subject.skill, draft), " ".join(draft.why.split())
         except (HabitusError, TimeoutError) as error:
             skill, why = self.subject.skill, f"no candidate could be drafted: {str(error) or 'it took too long'}"
-            self.runner.stop_rollouts(why)
+            self.runner.stop_starting_rollouts(why)
             if drafter.usage == TokenUsage():
                 return None
         # A draft that came to nothing was paid for, too.
@@ -238,7 +238,7 @@ class ImproveRun:
     def _list_shorter_drafts(self) -> list[RuleBasedDraft]:
         old, runs = self.subject.skill, [one.solver_actions for one in self._list_practice_rollouts() if one.is_ok]
         shorter = {
-            BY_RULE: (drop_skill_blocks(old), "say things twice, or what no step needs"),
+            BY_RULE: (drop_redundant_skill_text(old), "say things twice, or what no step needs"),
             UNTRACED: (drop_untraced_sentences(old, runs), "left no trace in an accepted run"),
         }
         return [
@@ -341,17 +341,17 @@ class ImproveRun:
             rule = replace(make_gate_rule(candidate), number=tried + 1)
             # Asked before a number is given: a candidate beyond the last has no error to spend.
             if not rule.allowed_error:
-                self.runner.stop_rollouts(f"{rule.problem}; add new tasks")
+                self.runner.stop_starting_rollouts(f"{rule.problem}; add new tasks")
                 return None
             candidate = await asyncio.to_thread(self.store.assign_gate_number_to_candidate, candidate)
         by_id = {task.id: task for task in self.subject.tasks[TaskSplit.GATE]}
         if gone := [id for id in candidate.tasks if id not in by_id]:
-            self.runner.stop_rollouts(f"the gate's task '{gone[0]}' is gone since its candidate began")
+            self.runner.stop_starting_rollouts(f"the gate's task '{gone[0]}' is gone since its candidate began")
             return None
         gate, tasks = make_gate_rule(candidate), [by_id[id] for id in candidate.tasks]
         while True:
             made = await asyncio.to_thread(self.store.list_rollouts, candidate=candidate.id)
-            pairs = pair_whole_rounds(made, TaskSplit.GATE, candidate.tasks)
+            pairs = pair_complete_rounds(made, TaskSplit.GATE, candidate.tasks)
             tally = RolloutPairCounts.from_pairs(pairs) if pairs else RolloutPairCounts()
             verdict = gate.decide_verdict(tally) if pairs else GateVerdict.OPEN
             if verdict is not GateVerdict.OPEN:
@@ -386,7 +386,7 @@ class ImproveRun:
                 return None
             made = await asyncio.to_thread(self.store.list_rollouts, candidate=candidate.id)
             if RolloutPairCounts.from_pairs(
-                pair_whole_rounds(made, TaskSplit.EXAM, [task.id for task in tasks])
+                pair_complete_rounds(made, TaskSplit.EXAM, [task.id for task in tasks])
             ).is_repeated:
                 break
         return await asyncio.to_thread(self._propose_candidate_if_exam_passed, candidate)

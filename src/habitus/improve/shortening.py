@@ -32,7 +32,7 @@ _WORDY = (
 )
 
 
-def drop_skill_blocks(skill: Skill) -> Skill | None:
+def drop_redundant_skill_text(skill: Skill) -> Skill | None:
     """Return the skill without the blocks whose loss saves most; None where there is little to take away."""
     blocks = [found[0] for found in _BLOCK.finditer(skill.body) if found[0]]
     kept = _drop_repetition(blocks, cue=f"{skill.description} {skill.when_to_use}")
@@ -94,12 +94,12 @@ def _drop_repetition(blocks: Sequence[str], *, cue: str) -> list[str]:
         if is_code and block in said:
             found.append("")
         else:
-            found.append(block if _LEFT_ALONE.match(block) else _drop_repeated_sentences_in_line(block, said, known))
+            found.append(block if _LEFT_ALONE.match(block) else _drop_needless_words_in_line(block, said, known))
         said.add(block)
     return found
 
 
-def _drop_repeated_sentences_in_line(line: str, said: set[str], known: set[str]) -> str:
+def _drop_needless_words_in_line(line: str, said: set[str], known: set[str]) -> str:
     """A line without what was said before: not in the text, and outside lists not in the cue either."""
     marker = _MARKER.match(line)
     assert marker is not None, "it matches nothing, too"

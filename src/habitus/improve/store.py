@@ -124,7 +124,7 @@ class ImproveStore:
 
         return list(filter(is_by_solver, self.list_rollouts(skill=skill)))
 
-    def measure_minutes_per_rollout(self, runs: Collection[str]) -> float:
+    def measure_minutes_between_rollouts(self, runs: Collection[str]) -> float:
         """Return the usual minutes from one rollout to the next within these runs; 0 if none has two."""
         table = improve_rollouts
         query = sa.select(table.c.run, table.c.at).where(table.c.outcome != "").order_by(table.c.run, table.c.at)

@@ -85,7 +85,7 @@ def is_near_copy_of_task(one: Task, other: Task) -> bool:
     """
     if get_task_family(one.id) == get_task_family(other.id):
         return True
-    ours, theirs = _extract_words(one), _extract_words(other)
+    ours, theirs = _build_word_set_of_task(one), _build_word_set_of_task(other)
     return ours == theirs or (one.checks == other.checks and len(ours & theirs) >= _COPY_SHARE * len(ours | theirs))
 
 
@@ -101,10 +101,10 @@ def rename_near_copies_as_variants(coming: Iterable[Task], here: Iterable[Task])
     return named
 
 
-def _extract_words(task: Task) -> frozenset[str]:
-    return _split_words("\n".join((task.request, task.setup, *task.files.values())))
+def _build_word_set_of_task(task: Task) -> frozenset[str]:
+    return _build_word_set("\n".join((task.request, task.setup, *task.files.values())))
 
 
 @lru_cache(1_000)  # each task is compared with every other
-def _split_words(text: str) -> frozenset[str]:
+def _build_word_set(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.casefold()))

@@ -34,7 +34,7 @@ class TrialPlan:
         return 2 * len(self.tasks) * self.runs
 
 
-def read_trial_tasks(text: str, *, about: str) -> tuple[Task, ...]:
+def parse_trial_tasks(text: str, *, about: str) -> tuple[Task, ...]:
     """Read tasks from a file: TOML as in `evals/tasks.toml`, or a JSON list of rows such as {request, expect}."""
     if about.endswith(".toml") or text.lstrip().startswith(("[[", "#")):
         return parse_tasks_toml(text, about=about)

@@ -14,13 +14,13 @@ from packaging.version import Version
 from habitus import Habitus, HostTurn, TurnContextManager
 from habitus.agent.background import run_in_thread
 from habitus.errors import Invalid, NotInstalled
-from habitus.optional_packages import build_requirement
+from habitus.optional_packages import build_habitus_requirement
 
 
 def require_package_version(package: str, min_version: str, *, extra: str = "") -> None:
     """Raise NotInstalled if the framework is missing or older than the oldest tested version."""
     extra = extra or package
-    hint = f"Run: pip install '{build_requirement(extra)}'."
+    hint = f"Run: pip install '{build_habitus_requirement(extra)}'."
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:

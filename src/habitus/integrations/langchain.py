@@ -125,7 +125,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
             # Interrupted to ask a person first; the call has no result yet.
             raise
         except Exception as error:
-            _observe_own_tool_call(run.turn, request, str(error), ok=False)
+            _observe_agent_tool_call(run.turn, request, str(error), ok=False)
             raise
         return _observe_result_and_append_nudge(run.turn, request, result)
 
@@ -143,7 +143,7 @@ class HabitusMiddleware(AgentMiddleware[Any, Any, Any]):
         except GraphBubbleUp:
             raise
         except Exception as error:
-            await run_in_thread(lambda text=str(error): _observe_own_tool_call(turn, request, text, ok=False))  # type: ignore[misc] # mypy can't infer it
+            await run_in_thread(lambda text=str(error): _observe_agent_tool_call(turn, request, text, ok=False))  # type: ignore[misc] # mypy can't infer it
             raise
         return await run_in_thread(lambda: _observe_result_and_append_nudge(turn, request, result))
 
@@ -223,7 +223,7 @@ def _run_habitus_tool(turn: HostTurn, request: ToolCallRequest) -> ToolMessage:
     return ToolMessage(result.content, tool_call_id=call["id"], name=call["name"], status=status)
 
 
-def _observe_own_tool_call(turn: HostTurn, request: ToolCallRequest, content: object, *, ok: bool | None) -> str:
+def _observe_agent_tool_call(turn: HostTurn, request: ToolCallRequest, content: object, *, ok: bool | None) -> str:
     return turn.observe(request.tool_call["name"], request.tool_call["args"], content, ok)
 
 
@@ -231,9 +231,9 @@ def _observe_result_and_append_nudge(turn: HostTurn, request: ToolCallRequest, r
     """Observe the result of the agent's own tool, and append a nudge to it."""
     message = result if isinstance(result, ToolMessage) else _find_tool_message_in_command(result)
     if message is None:
-        _observe_own_tool_call(turn, request, result, ok=None)
+        _observe_agent_tool_call(turn, request, result, ok=None)
         return result
-    nudge = _observe_own_tool_call(turn, request, message.content, ok=message.status != "error")
+    nudge = _observe_agent_tool_call(turn, request, message.content, ok=message.status != "error")
     if nudge and isinstance(message.content, str):
         message.content = f"{message.content}\n\n{nudge}"
     elif nudge:

@@ -92,7 +92,7 @@ class HabitusOpenAIRun(AgentRun):
         nudges: list[Any] = [{"role": "user", "content": text} for text in self._nudges]
         return ModelInputData(input=[*data.input, *nudges], instructions=instructions)
 
-    async def observe_own_tool_call(self, name: str, arguments: str, result: object) -> None:
+    async def observe_agent_tool_call_and_keep_nudge(self, name: str, arguments: str, result: object) -> None:
         """Observe a call of the agent's own tool; a nudge stays in the model's input from then on."""
         if name in self._own or not self.turn.has(name):
             ok = not (isinstance(result, str) and result.startswith(_FAILURE_PREFIXES))
@@ -105,7 +105,9 @@ class _HabitusRunHooks(RunHooks[Any]):
         self._run = run
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
-        await self._run.observe_own_tool_call(tool.name, getattr(context, "tool_arguments", ""), result)
+        await self._run.observe_agent_tool_call_and_keep_nudge(
+            tool.name, getattr(context, "tool_arguments", ""), result
+        )
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
         await run_in_thread(lambda: self._run.turn.done(str(output)))

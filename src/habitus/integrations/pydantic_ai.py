@@ -63,13 +63,13 @@ class HabitusCapability(AbstractCapability[Any]):
         return replace(self)
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        async with self._shared.open(self.habitus) as habitus:
+        async with self._shared.open_given_or_shared_habitus(self.habitus) as habitus:
             opening = habitus.turn(
                 _get_prompt_text(ctx.prompt),
                 user=self.user,
                 conversation=normalize_conversation_id(ctx.conversation_id or ""),
                 source_type=self.source_type,
-                tools=_list_own_tool_names(ctx),
+                tools=_list_agent_tool_names(ctx),
             )
             async with opening as self._turn:
                 result = await handler()
@@ -153,7 +153,7 @@ class _SharedHabitus:
         self._habitus: Habitus | None = None
 
     @asynccontextmanager
-    async def open(self, own: Habitus | None) -> AsyncIterator[Habitus]:
+    async def open_given_or_shared_habitus(self, own: Habitus | None) -> AsyncIterator[Habitus]:
         """Yield the caller's own Habitus, which the caller closes, or the shared one."""
         if own is not None:
             yield own
@@ -190,7 +190,7 @@ class _HabitusToolset(AbstractToolset[Any]):
         self._entered = AsyncExitStack()
 
     async def __aenter__(self) -> _HabitusToolset:
-        await self._entered.enter_async_context(self._run._shared.open(self._run.habitus))
+        await self._entered.enter_async_context(self._run._shared.open_given_or_shared_habitus(self._run.habitus))
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -226,6 +226,6 @@ def _get_prompt_text(prompt: str | Sequence[UserContent] | None) -> str:
     return "\n".join(part for part in prompt if isinstance(part, str))
 
 
-def _list_own_tool_names(ctx: RunContext[Any]) -> set[str]:
+def _list_agent_tool_names(ctx: RunContext[Any]) -> set[str]:
     toolsets = ctx.agent.toolsets if ctx.agent is not None else ()
     return {name for one in toolsets if isinstance(one, FunctionToolset) for name in one.tools}

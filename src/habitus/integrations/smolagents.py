@@ -80,7 +80,7 @@ class HabitusSmolagentsRun(AgentRun):
             self._add_new_habitus_tools()
             step.observations = "\n\n".join(text for text in (step.observations, *nudges) if text) or None
 
-    def forward_step_to_own_callbacks(self, step: Any, **about: Any) -> None:
+    def forward_step_to_agent_callbacks(self, step: Any, **about: Any) -> None:
         """Pass a step on to the callbacks that the agent had before the run."""
         self._callbacks.callback(step, **about)
 
@@ -93,7 +93,7 @@ class _ObservingStepCallbacks:
 
     def callback(self, memory_step: Any, **about: Any) -> None:
         self._run.observe_step(memory_step)
-        self._run.forward_step_to_own_callbacks(memory_step, **about)
+        self._run.forward_step_to_agent_callbacks(memory_step, **about)
 
 
 class _HabitusTool(Tool):

@@ -310,7 +310,7 @@ LEASE_S = 5.0
 _FORGET_AFTER_MS = 3_600_000
 
 
-class JobClaimer:
+class WorkerQueueClient:
     """Claims jobs for one worker and records their progress and results."""
 
     def __init__(
@@ -436,7 +436,7 @@ class JobClaimer:
             }
             conn.execute(sa.update(jobs).where(job.still_claimed_condition, _is_running).values(values))
 
-    def record_failed_part(self, job: ClaimedJob, reason: str) -> JobFailureStreak:
+    def record_failed_part_and_schedule_retry(self, job: ClaimedJob, reason: str) -> JobFailureStreak:
         """Record a failed part and schedule a retry, or dead-letter the job after too many."""
         with sql.write_transaction(self._engine, durable=True, lock=CLAIM_LOCK) as conn:
             row = conn.execute(sa.select(jobs).where(job.still_claimed_condition, _is_running)).first()

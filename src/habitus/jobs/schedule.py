@@ -33,15 +33,15 @@ class Schedule:
     def get_current_due_time(self, now: datetime, zone: tzinfo) -> ScheduleDueTime:
         """Return the slot that is due now."""
         slot = self._find_due_time_in_period(now, zone)
-        return slot if slot.timestamp <= now else self._find_due_time_in_period(now - self._get_period, zone)
+        return slot if slot.timestamp <= now else self._find_due_time_in_period(now - self._period_length, zone)
 
     def get_next_due_time(self, now: datetime, zone: tzinfo) -> ScheduleDueTime:
         """Return the next slot after now."""
         slot = self._find_due_time_in_period(now, zone)
-        return slot if slot.timestamp > now else self._find_due_time_in_period(now + self._get_period, zone)
+        return slot if slot.timestamp > now else self._find_due_time_in_period(now + self._period_length, zone)
 
     @property
-    def _get_period(self) -> timedelta:
+    def _period_length(self) -> timedelta:
         # Hours are in UTC and days in the zone: hosts in two zones share an hour's slot, and a day has one key each.
         if self.is_hourly:
             return timedelta(hours=1)

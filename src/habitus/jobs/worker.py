@@ -25,7 +25,7 @@ from habitus.jobs.model import (
     JobState,
     QueuePollSnapshot,
 )
-from habitus.jobs.queue import LEASE_S, ClaimedJob, JobClaimer
+from habitus.jobs.queue import LEASE_S, ClaimedJob, WorkerQueueClient
 from habitus.sql.change_notifications import ChangeFeed, ChangeTopic
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def run_worker_until_block_ends(
     """
     row = worker_records.build_new_worker_row()
     name: str = row["name"]
-    room = JobClaimer(
+    room = WorkerQueueClient(
         engine,
         name,
         host=config.host,
@@ -103,7 +103,7 @@ def run_worker_until_block_ends(
 class _JobThreadPool:
     """Runs the parts of claimed jobs in threads."""
 
-    def __init__(self, kinds: Mapping[str, JobHandler], room: JobClaimer, manner: WorkerConfig) -> None:
+    def __init__(self, kinds: Mapping[str, JobHandler], room: WorkerQueueClient, manner: WorkerConfig) -> None:
         self.kinds = kinds
         self.freed = threading.Event()
         self._room = room
@@ -114,7 +114,7 @@ class _JobThreadPool:
         self._changed = threading.Condition()
 
     @property
-    def running_jobs(self) -> frozenset[str]:
+    def running_job_ids(self) -> frozenset[str]:
         with self._changed:
             return frozenset(self._at)
 
@@ -172,7 +172,7 @@ class _JobThreadPool:
                 lambda: list(work.plan_parts(job.arguments)), lambda text: self._room.save_planned_parts(job, text)
             )
         for number in range(len(results), len(plan)):
-            if _is_token_budget_spent(job.arguments, results):
+            if _has_job_spent_its_tokens(job.arguments, results):
                 break
             results.append(self._run_part(job, work, number, plan[number], tuple(results)))
         result = json.dumps(work.summarize_results(results))
@@ -204,7 +204,7 @@ class _JobThreadPool:
         # Interrupted by the shutdown, which is not the job's fault.
         if self._is_leaving:
             return
-        trouble = self._write_until_saved(lambda: self._room.record_failed_part(job, reason))
+        trouble = self._write_until_saved(lambda: self._room.record_failed_part_and_schedule_retry(job, reason))
         log.warning("The job %s failed: %s", job.id, trouble.reason)
 
     def _write_until_saved(self, write: Callable[[], T]) -> T:
@@ -219,7 +219,7 @@ class _JobThreadPool:
                         raise _JobReleasedError from None
 
 
-def _is_token_budget_spent(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
+def _has_job_spent_its_tokens(given: Mapping[str, Any], results: Sequence[Any]) -> bool:
     """Return whether the finished parts used up the job's tokens, or one reports that nothing is left."""
     told, most = [each for each in results if isinstance(each, Mapping)], given.get("tokens")
     return any(each.get("is_spent") for each in told) or (
@@ -234,7 +234,7 @@ _LONGEST_SLEEP_S = 10.0
 class _WorkerLoop:
     """The loop of a worker: renews leases, releases those that ended, and claims jobs."""
 
-    def __init__(self, claims: JobClaimer, pool: _JobThreadPool, config: WorkerConfig) -> None:
+    def __init__(self, claims: WorkerQueueClient, pool: _JobThreadPool, config: WorkerConfig) -> None:
         self._claims = claims
         self._pool = pool
         self._config = config
@@ -269,7 +269,7 @@ class _WorkerLoop:
         feed = self._config.feed
         if feed is None or feed.get_token_of_announced_changes(ChangeTopic.JOBS) is None:
             return self._config.poll_interval_s
-        if self._pool.running_jobs or self._ended:
+        if self._pool.running_job_ids or self._ended:
             return min(self._config.lease_s / 4, seen.next_event_s)
         return min(_LONGEST_SLEEP_S, seen.next_event_s)
 
@@ -281,7 +281,7 @@ class _WorkerLoop:
             log.warning("Jobs of the kind '%s' are left to other workers: this one does none.", kind)
             self._left.add(kind)
         self._config.on_poll()
-        free = self._config.concurrency - len(self._pool.running_jobs)
+        free = self._config.concurrency - len(self._pool.running_job_ids)
         if free > 0 and seen.waiting_kinds & self._pool.kinds.keys():
             limits = self._config.concurrency_limits
             for job in self._claims.claim_jobs(self._pool.kinds, max_count=free, limits=limits):
@@ -290,7 +290,7 @@ class _WorkerLoop:
 
     def _renew_heartbeat_and_leases(self) -> None:
         """Renew the leases of the jobs that run; an idle worker on a shared database gives a sign of life."""
-        now, running = time.monotonic(), self._pool.running_jobs
+        now, running = time.monotonic(), self._pool.running_job_ids
         due_s = self._config.lease_s / 4 if running else _LONGEST_SLEEP_S if self._claims.is_shared else math.inf
         # A little early, because the next look may come late.
         if now - self._signed_at >= 0.9 * due_s:

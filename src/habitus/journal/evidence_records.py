@@ -87,9 +87,7 @@ class JudgedTurnFacts:
         )
 
 
-def record_outcomes_and_exposures_of_turn(
-    connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime
-) -> None:
+def record_turn_evidence(connection: sa.Connection, turn: Turn, judged: Sequence[TurnOutcome], now: datetime) -> None:
     """Record a turn's outcomes and the exposures that began or were used in it; recording it twice changes nothing."""
     known = JudgedTurnFacts.from_turn(turn)
     belongs = {name: getattr(known, name) for name in ("unit", "turn", "user", "origin")} | {"at": turn.started_on}
@@ -192,7 +190,7 @@ def list_conversations_with_exposures(
     """Return the conversations with exposures after a time, each with the time of the first of these, oldest first."""
     both = sa.union_all(
         *(
-            sa.select(table.c.unit, table.c.at).where(*_build_exposure_conditions(table, since))
+            sa.select(table.c.unit, table.c.at).where(*_build_time_and_user_conditions(table, since))
             for table in (exposures, menu_exposures)
         )
     ).subquery()
@@ -208,7 +206,7 @@ def list_items_chosen_for_requests(
     is_chosen = [
         sa.not_(exposures.c.is_steady),
         _build_counted_exposure_condition(),
-        *_build_exposure_conditions(exposures, since),
+        *_build_time_and_user_conditions(exposures, since),
     ]
     is_chosen += [] if until is None else [exposures.c.at <= until]
     query = sa.select(exposures.c.kind, exposures.c.item).where(*is_chosen)
@@ -242,7 +240,7 @@ def load_scored_exposures(
         query.where(
             _build_counted_exposure_condition(of_changes=of_changes),
             *some,
-            *_build_exposure_conditions(exposures, since, user),
+            *_build_time_and_user_conditions(exposures, since, user),
         )
     ).all()
     began = [
@@ -254,7 +252,7 @@ def load_scored_exposures(
     # Menus have no comparisons of versions.
     is_real = [sa.false() if of_changes else menu_exposures.c.origin == TurnOrigin.REAL.value]
     is_real += [] if units is None else [menu_exposures.c.unit.in_(units)]
-    limits = _build_exposure_conditions(menu_exposures, since, user)
+    limits = _build_time_and_user_conditions(menu_exposures, since, user)
     for row, several in load_steady_exposures_from_menus(connection, *is_real, *limits, items=items, without=chosen):
         start = row["unit"], row["turn"], row["at"], row["origin"]
         began += [(*start, one) for one in several if (row["unit"], _get_exposure_key(one)) not in known]
@@ -291,7 +289,7 @@ def _build_counted_exposure_condition(*, of_changes: bool = False) -> sa.ColumnE
     return sa.and_(is_wanted, sa.or_(exposures.c.origin == TurnOrigin.REAL.value, is_arm))
 
 
-def _build_exposure_conditions(
+def _build_time_and_user_conditions(
     table: sa.Table, since: datetime | None, user: str | None = None
 ) -> list[sa.ColumnElement[bool]]:
     limits = [] if since is None else [table.c.at > since]
@@ -333,7 +331,7 @@ def load_latest_cached_evidence_sums(connection: sa.Connection, until: datetime)
 def save_evidence_sums_unless_reset(connection: sa.Connection, new: CachedEvidenceSums, now: datetime) -> None:
     """Save the sums unless any were reset since `changes` was read."""
     assert new.until is not None
-    _start_reset_count(connection)
+    _insert_missing_reset_count_row(connection)
     # Locked, so that a reset waits until the sums are saved, and finds them.
     locked = sa.select(evidence_sums.c.changes).where(_IS_RESET_COUNT).with_for_update()
     if connection.execute(locked).scalar() != new.changes:
@@ -362,12 +360,12 @@ def delete_all_cached_evidence_sums(connection: sa.Connection) -> None:
 
 def _delete_cached_sums_and_count_reset(connection: sa.Connection, where: sa.ColumnElement[bool]) -> None:
     # The count first: its row is what a process that saves sums holds, perhaps the first ones.
-    _start_reset_count(connection)
+    _insert_missing_reset_count_row(connection)
     connection.execute(evidence_sums.update().where(_IS_RESET_COUNT).values(changes=evidence_sums.c.changes + 1))
     connection.execute(evidence_sums.delete().where(_IS_CHECKPOINT, where))
 
 
-def _start_reset_count(connection: sa.Connection) -> None:
+def _insert_missing_reset_count_row(connection: sa.Connection) -> None:
     sql.insert_missing_rows(connection, evidence_sums, [{"id": _RESET_COUNT, "changes": 0}])
 
 

@@ -88,7 +88,7 @@ class Journal:
 
     def record_complete_turn(self, turn: Turn) -> None:
         """Record a complete turn, replacing its earlier record; secrets are redacted."""
-        with self._open_counting_transaction(turn.id) as connection:
+        with self._open_usage_transaction(turn.id) as connection:
             # Feedback may have arrived while the turn was running; it must survive the rewrite.
             kept = connection.execute(sa.select(outcomes).where(outcomes.c.turn == turn.id)).mappings().all()
             connection.execute(turns.delete().where(turns.c.id == turn.id))
@@ -105,15 +105,15 @@ class Journal:
                 (outcomes, [*own, *added]),
             ):
                 _insert_turn_parts(connection, table, turn.id, rows)
-            evidence_records.record_outcomes_and_exposures_of_turn(connection, turn, turn.outcomes, self._clock())
+            evidence_records.record_turn_evidence(connection, turn, turn.outcomes, self._clock())
 
     def record_use(self, use: ItemUse) -> None:
         """Record a use at once, such as a run of a skill's code."""
-        with self._open_counting_transaction(use.turn) as connection:
+        with self._open_usage_transaction(use.turn) as connection:
             usage.insert_missing_uses(connection, [use])
 
     @contextmanager
-    def _open_counting_transaction(self, turn: str) -> Iterator[sa.Connection]:
+    def _open_usage_transaction(self, turn: str) -> Iterator[sa.Connection]:
         """Open a transaction that changes uses or judgements of a turn, and report how the counts changed by it."""
         # A lock per turn: of two judgements at once, the second must see the first.
         with sql.write_transaction(self._engine, lock=f"usage:{turn}") as connection:
@@ -137,7 +137,7 @@ class Journal:
         A second outcome from the same source replaces the first, unless the first came from a stronger kind of source.
         """
         with sql.read_transaction(self._engine) as connection:
-            query = sa.select(turns).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _filter_by_user(user))
+            query = sa.select(turns).where(sa.or_(turns.c.id == turn, turns.c.caller_id == turn), _match_user(user))
             row = connection.execute(query.order_by(turns.c.started_on.desc()).limit(1)).mappings().first()
             known = (
                 evidence_records.find_turn_with_recorded_outcome(connection, turn, user)
@@ -146,7 +146,7 @@ class Journal:
             )
             if known is None:
                 raise NotFound(f"There is no turn '{turn}'.", hint="'habitus sessions show' has their ids.")
-        with self._open_counting_transaction(known.turn) as connection:
+        with self._open_usage_transaction(known.turn) as connection:
             evidence_records.record_outcomes_of_turn(connection, known, [outcome], self._clock())
             # If the turn was pruned, its exposures and uses still learn from the outcome.
             if row is not None:
@@ -167,7 +167,7 @@ class Journal:
     def get_turn(self, id: str, *, user: str | None = None) -> Turn:
         """Return a turn with its messages, events, selections, outcomes and exposures."""
         with sql.read_transaction(self._engine) as connection:
-            row = connection.execute(sa.select(turns).where(turns.c.id == id, _filter_by_user(user))).mappings().first()
+            row = connection.execute(sa.select(turns).where(turns.c.id == id, _match_user(user))).mappings().first()
             if row is None:
                 raise NotFound(f"There is no turn '{id}'.", hint="See 'habitus sessions list'.")
             turn = turn_from_row(
@@ -182,7 +182,7 @@ class Journal:
 
     def list_session_turns(self, session: str, *, user: str | None = None) -> list[Turn]:
         """Return the turns of a session, oldest first."""
-        query = sa.select(turns.c.id).where(turns.c.session == session, _filter_by_user(user))
+        query = sa.select(turns.c.id).where(turns.c.session == session, _match_user(user))
         query = query.order_by(turns.c.started_on, turns.c.id)
         return [self.get_turn(id) for id in self._read_query_column(query)]
 
@@ -195,21 +195,21 @@ class Journal:
         self, conversation: str, *, limit: int, user: str | None = None
     ) -> list[Turn]:
         """Return the last turns of a conversation, newest first, with only their chosen skills and outcomes."""
-        query = sa.select(turns).where(turns.c.conversation == conversation, _filter_by_user(user))
+        query = sa.select(turns).where(turns.c.conversation == conversation, _match_user(user))
         return self._load_brief_turns(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))
 
     def list_latest_turns_of_all_conversations(self, *, limit: int, user: str | None = None) -> list[Turn]:
         """Return the latest real turns of all conversations, newest first, in brief."""
         return self._load_brief_turns(
             sa.select(turns)
-            .where(_filter_real_turns(), _filter_by_user(user))
+            .where(_match_real_turns(), _match_user(user))
             .order_by(turns.c.started_on.desc())
             .limit(limit)
         )
 
     def find_turns(self, criteria: TurnFilter, *, limit: int, after: str = "") -> list[Turn]:
         """Return the real turns that match, newest first, in brief; `after` is the last turn of the page before."""
-        query = sa.select(turns).where(_filter_real_turns(), _filter_by_user(criteria.user))
+        query = sa.select(turns).where(_match_real_turns(), _match_user(criteria.user))
         if criteria.text:
             query = query.where(turns.c.request.icontains(criteria.text, autoescape=True))
         if criteria.source_type:
@@ -244,11 +244,11 @@ class Journal:
 
     def list_source_types_of_turns(self, *, user: str | None = None) -> list[str]:
         """Return the source types of real turns, sorted."""
-        return self._list_distinct_values(turns.c.source_type, _filter_real_turns(), _filter_by_user(user))
+        return self._list_distinct_values(turns.c.source_type, _match_real_turns(), _match_user(user))
 
     def list_users(self) -> list[str]:
         """Return the users that have real turns, sorted."""
-        return self._list_distinct_values(turns.c.user, _filter_real_turns())
+        return self._list_distinct_values(turns.c.user, _match_real_turns())
 
     def _call_in_read_transaction(
         self, load: Callable[Concatenate[sa.Connection, P], T], /, *args: P.args, **options: P.kwargs
@@ -265,14 +265,14 @@ class Journal:
 
     def find_brief_turn(self, id: str, *, user: str | None = None) -> Turn | None:
         """Return a turn in brief, by its id or caller id; None if the journal does not have it."""
-        query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _filter_by_user(user))
+        query = sa.select(turns).where(sa.or_(turns.c.id == id, turns.c.caller_id == id), _match_user(user))
         return next(iter(self._load_brief_turns(query.order_by(turns.c.started_on.desc()).limit(1))), None)
 
     def iterate_latest_finished_turns(self, *, limit: int, user: str | None = None) -> Iterator[Turn]:
         """Yield the latest finished real turns, oldest first, with messages, events, chosen or loaded skills and
         outcomes.
         """
-        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _filter_real_turns(), _filter_by_user(user))
+        query = sa.select(turns.c.id).where(turns.c.ended_on.is_not(None), _match_real_turns(), _match_user(user))
         ids = self._read_query_column(query.order_by(turns.c.started_on.desc(), turns.c.id.desc()).limit(limit))[::-1]
         # In batches, because databases limit the number of parameters in one IN clause.
         for start in range(0, len(ids), _BATCH_SIZE):
@@ -309,7 +309,7 @@ class Journal:
                 sa.func.count().label("turns"),
                 sa.func.min(turns.c.user).label("user"),
             )
-            .where(_filter_by_user(user))
+            .where(_match_user(user))
             .group_by(turns.c.session)
             .having(is_behind)
             .order_by(last.desc(), turns.c.session)
@@ -318,13 +318,13 @@ class Journal:
         )
         # The title is the beginning of the session's first request, read only for the page being shown.
         opening = sa.select(sa.func.substr(turns.c.request, 1, 80)).where(turns.c.session == latest.c.id)
-        title = opening.where(_filter_by_user(user)).order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
+        title = opening.where(_match_user(user)).order_by(turns.c.started_on, turns.c.id).limit(1).scalar_subquery()
         with sql.read_transaction(self._engine) as connection:
             query = sa.select(latest, title.label("title")).order_by(latest.c.last_turn_on.desc(), latest.c.id)
             return [SessionSummary(**row) for row in connection.execute(query).mappings()]
 
     def _get_last_turn_time_of_session(self, session: str, user: str | None) -> datetime:
-        query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _filter_by_user(user))
+        query = sa.select(sa.func.max(turns.c.started_on)).where(turns.c.session == session, _match_user(user))
         (found,) = self._read_query_column(query)
         if found is None:
             raise Invalid(f"No page of sessions begins after '{session}'.", hint="Start again without 'after'.")
@@ -333,7 +333,7 @@ class Journal:
 
     def list_session_ids(self, *, user: str | None = None) -> frozenset[str]:
         """Return the ids of all sessions that have turns."""
-        return frozenset(self._list_distinct_values(turns.c.session, _filter_by_user(user)))
+        return frozenset(self._list_distinct_values(turns.c.session, _match_user(user)))
 
     def count_requests_by_day(self, number: int, *, user: str | None = None) -> tuple[usage.DailyRequestCounts, ...]:
         """Return the requests of the last days by what is known about them."""
@@ -355,7 +355,7 @@ class Journal:
 
     def load_request_texts_of_turns(self, ids: Sequence[str], *, user: str | None = None) -> dict[str, str]:
         """Return the requests of those of these turns that are stored."""
-        query = sa.select(turns.c.id, turns.c.request).where(turns.c.id.in_(ids), _filter_by_user(user))
+        query = sa.select(turns.c.id, turns.c.request).where(turns.c.id.in_(ids), _match_user(user))
         with sql.read_transaction(self._engine) as connection:
             return {row.id: row.request for row in connection.execute(query)}
 
@@ -367,7 +367,7 @@ class Journal:
         """Count the stored requests that a lesson was chosen for, one of each conversation."""
         return self._call_in_read_transaction(usage.count_requests_with_lesson, lesson, user)
 
-    def get_last_request_times(self, *, user: str | None = None) -> dict[str, datetime]:
+    def get_last_request_time_by_agent_kind(self, *, user: str | None = None) -> dict[str, datetime]:
         """Return the time of the last real request, by kind of agent."""
         return self._call_in_read_transaction(evidence_records.load_last_request_time_by_agent_kind, user)
 
@@ -398,11 +398,7 @@ class Journal:
         return self._call_in_read_transaction(evidence_records.load_latest_cached_evidence_sums, until)
 
     def iterate_exposure_batches(
-        self,
-        chosen: Collection[tuple[str, str]],
-        *,
-        since: datetime | None = None,
-        size: int = _BATCH_SIZE,
+        self, chosen: Collection[tuple[str, str]], *, since: datetime | None = None, size: int = _BATCH_SIZE
     ) -> Iterator[ExposureBatch]:
         """Yield the exposures after a time in batches of `size` whole conversations, oldest first.
 
@@ -500,11 +496,11 @@ def list_chosen_non_sticky_skills_of_turn(turn: Turn) -> tuple[str, ...]:
     )
 
 
-def _filter_real_turns() -> sa.ColumnElement[bool]:
+def _match_real_turns() -> sa.ColumnElement[bool]:
     return turns.c.source_type.not_in(SYNTHETIC_SOURCE_TYPES)
 
 
-def _filter_by_user(user: str | None) -> sa.ColumnElement[bool]:
+def _match_user(user: str | None) -> sa.ColumnElement[bool]:
     return sa.true() if user is None else turns.c.user == user
 
 

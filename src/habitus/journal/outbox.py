@@ -73,7 +73,7 @@ class JournalOutbox:
         """Store an outcome for later; False if that failed, which counts it as dropped."""
         return self._append_entry(_OutboxEntry(judged=turn, outcome=outcome))
 
-    def count_dropped_entry(self) -> None:
+    def record_dropped_entry(self) -> None:
         """Count a lost entry."""
         # One byte per loss: appending needs no lock, and the file's size is the count.
         with suppress(OSError):
@@ -112,7 +112,7 @@ class JournalOutbox:
             self._append_bytes(_PENDING_FILE, b"%s %s\n" % (_compute_checksum(line), line))
         except OSError as error:
             log.info("A turn could not wait on the disk: %s.", error)
-            self.count_dropped_entry()
+            self.record_dropped_entry()
             return False
         return True
 

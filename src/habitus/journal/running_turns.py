@@ -34,9 +34,11 @@ class RunningTurnStore:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def report_lines(self, turn: str, *, began_at: int, lines: Sequence[str]) -> tuple[str, ...] | None:
+    def report_lines_and_take_requests(
+        self, turn: str, *, began_at: int, lines: Sequence[str]
+    ) -> tuple[str, ...] | None:
         """Store the lines that are new and return the requests since; None if the journal has no such running turn."""
-        its, now = running_turns.c.turn == turn, _build_server_seconds()
+        its, now = running_turns.c.turn == turn, _build_server_clock_expression()
         with sql.write_transaction(self._engine) as connection:
             query = sa.select(running_turns.c.line_count, running_turns.c.requests).where(its).with_for_update()
             row = connection.execute(query).mappings().first()
@@ -44,18 +46,18 @@ class RunningTurnStore:
                 running = sa.select(turns.c.id).where(turns.c.id == turn, turns.c.ended_on.is_(None))
                 if connection.execute(running).first() is None:
                     return None
-                facts = {"turn": turn, "began_at": began_at, "line_count": len(lines), "lines": _join(lines)}
+                facts = {"turn": turn, "began_at": began_at, "line_count": len(lines), "lines": _join_lines(lines)}
                 connection.execute(running_turns.insert().values(**facts, reported_s=now))
                 return ()
             # Counted, because the answer to an earlier report may have been lost.
-            joined = running_turns.c.lines + _join(lines[row["line_count"] :])
+            joined = running_turns.c.lines + _join_lines(lines[row["line_count"] :])
             values = {"reported_s": now, "line_count": len(lines), "lines": joined, "requests": ""}
             connection.execute(running_turns.update().where(its).values(values))
             return tuple(row["requests"].splitlines())
 
     def find_running_turn(self, turn: str) -> RunningTurn | None:
         """Return a running turn; None if it has ended, or its process doesn't report."""
-        silence = (_build_server_seconds() - running_turns.c.reported_s).label("silence")
+        silence = (_build_server_clock_expression() - running_turns.c.reported_s).label("silence")
         with sql.read_transaction(self._engine) as connection:
             query = sa.select(running_turns.c.began_at, running_turns.c.lines, silence)
             row = connection.execute(query.where(running_turns.c.turn == turn)).mappings().first()
@@ -64,10 +66,10 @@ class RunningTurnStore:
         lines = tuple(row["lines"].splitlines())
         return RunningTurn(began_at=row["began_at"], lines=lines, is_reported=row["silence"] < _LOST_AFTER_S)
 
-    def add_request(self, turn: str, line: str) -> None:
+    def add_request_to_running_turn(self, turn: str, line: str) -> None:
         """Leave a request for the process that runs a turn."""
         with sql.write_transaction(self._engine) as connection:
-            values = {"requests": running_turns.c.requests + _join([line])}
+            values = {"requests": running_turns.c.requests + _join_lines([line])}
             connection.execute(running_turns.update().where(running_turns.c.turn == turn).values(values))
 
     def record_abandoned_turn(self, journal: Journal, id: str, said: Sequence[TurnMessage], ended_on: datetime) -> None:
@@ -87,10 +89,10 @@ class RunningTurnStore:
                 journal.record_complete_turn(replace(turn, ended_on=ended_on, messages=messages, outcomes=(gone,)))
 
 
-def _join(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _build_server_seconds() -> sa.ColumnElement[float]:
+def _build_server_clock_expression() -> sa.ColumnElement[float]:
     """Return the time by the server's clock, because the hosts' clocks differ."""
     return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Float)

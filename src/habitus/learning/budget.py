@@ -227,7 +227,7 @@ class RunBudget:
         return f"{self.tokens:,} tokens spent in {format_quantity(self.requests, 'request')}{cost}"
 
     @property
-    def seconds_left(self) -> float:
+    def seconds_left_or_zero_without_limit(self) -> float:
         """The seconds until its time is up; 0 without a limit."""
         return 60 * self.limits.minutes - (self._clock() - self._began) if self.limits.minutes is not None else 0.0
 

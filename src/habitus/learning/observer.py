@@ -1,4 +1,4 @@
-"""The Learner, which learns from errors during a session as the observer of its turns and cells."""
+"""The SessionErrorLearner, which learns from errors during a session as the observer of its turns and cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from habitus.events import AgentEvent, EventKind, FinishedTurnDetails
 from habitus.learning.budget import DEFAULT_PATIENCE_S, DailyTokenUsageStore
 from habitus.learning.detectors.error_signatures import make_error_signature
-from habitus.learning.detectors.monitor import ACC, MonitorMode, assume_rule_unknown
+from habitus.learning.detectors.monitor import ACC, MonitorMode, never_has_similar_rule
 from habitus.learning.detectors.rules import DetectorLesson, drop_covered_lessons, run_detectors
 from habitus.learning.post_mortem import CONSOLIDATION_SOURCE, BufferedCell, Cerebellum
 from habitus.learning.remedies.calls import SessionCall, pair_calls_with_results
@@ -45,7 +45,7 @@ class LessonSink(Protocol):
         ...
 
 
-class Learner:
+class SessionErrorLearner:
     """Runs the ACC and the Cerebellum of one session and teaches memory.
 
     With mode off it does nothing; without a memory it only advises, and without a model only the ACC teaches.
@@ -71,8 +71,10 @@ class Learner:
         self.model = model
         self._keeper = keeper
         self._redactor = redactor
-        self._cerebellum = Cerebellum(model, self._encode, spending=spending, redactor=redactor, patience_s=patience_s)
-        self._acc = ACC(mode, keeper.has_similar_lesson if keeper is not None else assume_rule_unknown)
+        self._cerebellum = Cerebellum(
+            model, self._store_draft_and_note_new_lesson, spending=spending, redactor=redactor, patience_s=patience_s
+        )
+        self._acc = ACC(mode, keeper.has_similar_lesson if keeper is not None else never_has_similar_rule)
         self._learned: list[LessonDraftResult] = []
 
     @property
@@ -114,7 +116,7 @@ class Learner:
         taken, self._learned = tuple(self._learned), []
         return taken
 
-    def _encode(self, draft: LessonDraft) -> LessonDraftResult:
+    def _store_draft_and_note_new_lesson(self, draft: LessonDraft) -> LessonDraftResult:
         # A learner without memory only advises and never gets here.
         assert self._keeper is not None
         encoded = self._keeper.encode(draft)
@@ -175,7 +177,7 @@ class Learner:
                 lesson, evidence, redactor=self._redactor, user=ended.user, project=ended.project
             )
             try:
-                self._encode(draft)
+                self._store_draft_and_note_new_lesson(draft)
             # One lesson that can't be stored must not stop the others.
             except Exception:
                 log.warning("The lesson of %s could not be stored.", lesson.detector, exc_info=True)

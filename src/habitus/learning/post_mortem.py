@@ -246,11 +246,11 @@ class Cerebellum:
         """Drop the cells of a cancelled turn; those of earlier turns stay buffered."""
         self._turn.clear()
         self._calls.clear()
-        self._sources.end_turn_and_check_outside_content(has_files=False)
+        self._sources.end_turn_and_check_free_of_outside_content(has_files=False)
 
     def mark_turn_cells_by_outside_content(self, *, has_files: bool) -> None:
         """The turn is over: say of its cells whether it read anything from outside."""
-        is_own = self._sources.end_turn_and_check_outside_content(has_files=has_files)
+        is_own = self._sources.end_turn_and_check_free_of_outside_content(has_files=has_files)
         self._turn = deque((replace(waiting, is_own=is_own) for waiting in self._turn), maxlen=MAX_CELLS)
 
     def remove_and_return_buffered_cells(self) -> tuple[BufferedCell, ...]:

@@ -33,7 +33,7 @@ _READS = (
 
 @dataclass
 class OutsideContentTracker:
-    """Watches the calls and cells of one session; `end_turn_and_check_outside_content` closes a turn."""
+    """Watches the calls and cells of one session; `end_turn_and_check_free_of_outside_content` closes a turn."""
 
     _written: set[str] = field(default_factory=set)  # files that cells of this session wrote
     _has_foreign_call: bool = False
@@ -47,7 +47,7 @@ class OutsideContentTracker:
         read = {path for pattern in _READS for path in pattern.findall(code)}
         self._has_foreign_cell |= _REACHES_OUT.search(code) is not None or not read <= self._written
 
-    def end_turn_and_check_outside_content(self, *, has_files: bool) -> bool:
+    def end_turn_and_check_free_of_outside_content(self, *, has_files: bool) -> bool:
         """Return whether the turn that ends here read nothing from outside; the next one starts afresh."""
         has_call, self._has_foreign_call = self._has_foreign_call, False
         return not (has_call or has_files or self._has_foreign_cell)

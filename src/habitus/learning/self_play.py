@@ -172,7 +172,7 @@ class Dreamer:
         dreamt = replace(dreamt, lesson=drawn.lesson, confidence=drawn.confidence)
         if reason := find_lesson_objection(drawn.lesson, challenge):
             return replace(dreamt, verdict=DreamVerdict.REJECTED, reason=reason)
-        return await solve_with_and_without_lesson(challenge, self.solver, drawn.lesson, dreamt)
+        return await verify_lesson_against_control_attempt(challenge, self.solver, drawn.lesson, dreamt)
 
     async def _attempt_challenge_until_solved(self, challenge: Task) -> list[Rollout]:
         tried: list[Rollout] = []
@@ -184,7 +184,7 @@ class Dreamer:
         return tried
 
 
-async def solve_with_and_without_lesson(
+async def verify_lesson_against_control_attempt(
     challenge: Task, solver: ChallengeSolver, lesson: SelfPlayLessonBody, dreamt: DreamResult
 ) -> DreamResult:
     """Solve the challenge once with the lesson and once without.

@@ -32,7 +32,7 @@ class TranscriptionResult:
 Transcriber = Callable[[Path], Awaitable[TranscriptionResult]]
 
 
-def get_local_transcriber_or_explanation() -> Transcriber:
+def get_local_or_explaining_transcriber() -> Transcriber:
     """Return the installed transcriber, or one that explains how to install it."""
     return (
         transcribe_recording if optional_packages.is_installed("pocketsphinx") else _return_missing_transcriber_result
@@ -48,7 +48,7 @@ async def _return_missing_transcriber_result(path: Path) -> TranscriptionResult:
 async def transcribe_recording(path: Path) -> TranscriptionResult:
     """Transcribe a recording with PocketSphinx: English, offline and rough, but enough to find the right skill."""
     try:
-        sound = _resample_audio(await _read_as_wav(path))
+        sound = _convert_wav_to_mono_16khz_samples(await _read_as_wav(path))
         # In a separate process: it holds the interpreter lock while it listens, and is native code fed with untrusted
         # data.
         heard = json.loads(await _run_command(sys.executable, "-P", "-m", __name__, given=sound))
@@ -97,7 +97,7 @@ async def _run_command(*command: str, given: bytes = b"") -> bytes:
     return said
 
 
-def _resample_audio(data: bytes) -> bytes:
+def _convert_wav_to_mono_16khz_samples(data: bytes) -> bytes:
     import numpy
 
     with wave.open(io.BytesIO(data)) as sound:

@@ -175,7 +175,7 @@ class EarlyResponder:
             self._first_is_answered.wait(_MAX_WAIT_S)
         line = self._early.pop(0) if self._early else self._lines.readline()
         if any(method.encode() in line for method in _CACHED_METHODS):
-            self._record_request(_parse_message(line))
+            self._remember_request_passed_to_server(_parse_message(line))
         return line.decode("utf-8", "replace")
 
     def write(self, line: str) -> None:
@@ -186,7 +186,7 @@ class EarlyResponder:
     def flush(self) -> None:
         """Do nothing: each line is written at once."""
 
-    def _record_request(self, message: dict[str, Any]) -> None:
+    def _remember_request_passed_to_server(self, message: dict[str, Any]) -> None:
         """Remember which request the server gets under which id."""
         if message.get("method") == _LISTEN:
             self._listens = message.get("id")

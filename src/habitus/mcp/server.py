@@ -80,7 +80,7 @@ class LazyHome:
         """Return the user with this token, or None."""
 
         serving = await self()
-        return await asyncio.to_thread(serving.people.find_by_token, token)
+        return await asyncio.to_thread(serving.people.find_account_by_token, token)
 
     async def check_readiness(self) -> ReadinessReport:
         """Return whether the home can serve, and what is degraded."""

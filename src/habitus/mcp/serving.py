@@ -220,7 +220,9 @@ class McpHomeService:
                 if pins is None:
                     return seen
                 outage.reset_outage_for_turn()
-                return outage.read_or_default(lambda: pins.pin_versions(seen, home.skills, self._user.name), seen)
+                return outage.read_or_default(
+                    lambda: pins.apply_pins_to_snapshot(seen, home.skills, self._user.name), seen
+                )
 
             known.skills = McpSkillResources(LoadableSkillReader(home, self._user, pin))
         return known.skills
@@ -357,7 +359,7 @@ class McpClientConversation:
     async def list_tools(self) -> Sequence[Tool]:
         """Return the tools of this conversation."""
         async with self._one_at_a_time:
-            return await self._hosting.list_offered_tools(self._make_host_request(""))
+            return await self._hosting.list_offered_tools(self._build_host_turn_request(""))
 
     async def run_tool(self, name: str, arguments: Mapping[str, object], watch: Watch) -> ToolResult | None:
         """Run a tool in the open turn; None if there is no such tool."""
@@ -396,13 +398,13 @@ class McpClientConversation:
             if self._turn is None:
                 # What is searched for first is the nearest to a request that a server gets to hear.
                 said = str(arguments.get("query", "")) if name == "search_skills" else ""
-                self._turn = await self._hosting.open_turn(self._make_host_request(said)).__aenter__()
+                self._turn = await self._hosting.open_turn(self._build_host_turn_request(said)).__aenter__()
                 self._calls = 0
             self._running += 1
             self._calls += 1
             return self._turn
 
-    def _make_host_request(self, text: str) -> HostTurnRequest:
+    def _build_host_turn_request(self, text: str) -> HostTurnRequest:
         return HostTurnRequest(
             user_input=SubmittedRequest(text=text),
             user=self._user,

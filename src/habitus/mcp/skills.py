@@ -45,7 +45,7 @@ class McpSkillResources:
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         """Return a file of a skill; raise `NotFound` if it doesn't exist."""
         name, path = _parse_uri(uri)
-        published = await self._get_skill(name, uri)
+        published = await self._get_redacted_skill_files(name, uri)
         content = published.files.get(path)
         if content is None:
             raise NotFound(f"The skill '{name}' has no file '{path}'.", hint="skills/get lists its files.")
@@ -55,7 +55,7 @@ class McpSkillResources:
         """Return a digest of a file of a skill; empty if it doesn't exist."""
         try:
             name, path = _parse_uri(uri)
-            content = (await self._get_skill(name, uri)).files.get(path)
+            content = (await self._get_redacted_skill_files(name, uri)).files.get(path)
         except (NotFound, Invalid):
             return ""
         return "" if content is None else hashlib.sha256(content).hexdigest()
@@ -75,12 +75,12 @@ class McpSkillResources:
         name, path = _parse_uri(uri)
         if path != MAIN_FILE:
             raise Invalid(f"'{uri}' is not the {MAIN_FILE} of a skill.", hint=f"Ask for {_SCHEME}NAME/{MAIN_FILE}.")
-        return {"skill": build_skill_manifest(await self._get_skill(name, uri)), **_UNCACHED_RESULT}
+        return {"skill": build_skill_manifest(await self._get_redacted_skill_files(name, uri)), **_UNCACHED_RESULT}
 
     async def list_directory(self, uri: str) -> dict[str, Any]:
         """Return the files and folders in a directory of a skill."""
         name, path = _parse_uri(uri)
-        published = await self._get_skill(name, uri)
+        published = await self._get_redacted_skill_files(name, uri)
         inside = [file.removeprefix(f"{path}/") for file in published.files if not path or file.startswith(f"{path}/")]
         if not inside:
             raise Invalid(f"'{uri}' is not a directory of a skill.", hint="")
@@ -114,7 +114,7 @@ class McpSkillResources:
             completion=types.Completion(values=shown, total=len(fitting), has_more=len(shown) < len(fitting))
         )
 
-    async def _get_skill(self, name: str, uri: str) -> RedactedSkillFiles:
+    async def _get_redacted_skill_files(self, name: str, uri: str) -> RedactedSkillFiles:
         try:
             return await asyncio.to_thread(self._publisher.get_skill, name)
         except NotFound as error:

@@ -44,8 +44,8 @@ from habitus.memory.repository import (
     EngramCache,
     EngramRepository,
     LessonRollbackStep,
-    LessonViewer,
-    build_engram_without_version,
+    LessonViewerPermissions,
+    build_engram_with_version_undone,
     plan_memory_rollback,
 )
 from habitus.memory.store import EngramStore
@@ -94,7 +94,7 @@ class Cortex:
         on_pending: Callable[[Engram], None] = lambda engram: None,
     ) -> None:
         self._mirror = EngramCache(store, open_index)
-        self._viewer = LessonViewer(user=user, sees_all=all_users, can_remove_shared=may_remove_shared)
+        self._viewer = LessonViewerPermissions(user=user, sees_all=all_users, can_remove_shared=may_remove_shared)
         self._ledger = EngramRepository(
             store, self._mirror, clock=clock, check_writable=check_writable, retention=retention, viewer=self._viewer
         )
@@ -121,13 +121,13 @@ class Cortex:
         if closed is not None:
             return closed
         self._ledger.check_writable()
-        draft, redacted = self._intake.clean_draft(draft)
+        draft, redacted = self._intake.clean_draft_and_count_secrets(draft)
         refusal = intake.explain_draft_refusal(draft)
         if refusal:
             return LessonDraftResult(status=LessonDraftOutcome.REFUSED, reason=refusal, redacted=redacted)
         self._pages.sync_if_changed()
         encoded = self._intake.store_draft(draft)
-        self._pages.update_index_and_pages_after_change()
+        self._pages.sync_after_change_logging_failures()
         return replace(encoded, redacted=redacted)
 
     def is_learning_enabled(self) -> bool:
@@ -173,8 +173,8 @@ class Cortex:
         )
         # Relevance decides only when the rules don't all fit, which saves a search.
         is_full = sum(estimate_tokens(rule.text) for rule in here.rules) > rule_tokens
-        told = recalling.select_rules_or_profile(here.profile, {}, profile_tokens)
-        held = recalling.select_rules_or_profile(
+        told = recalling.fit_rules_or_profile_lines_to_budget(here.profile, {}, profile_tokens)
+        held = recalling.fit_rules_or_profile_lines_to_budget(
             here.rules, self._score_relevance(request, here.rules) if is_full else {}, rule_tokens
         )
         found = self._mirror.search_lessons(request, here.lessons)
@@ -221,7 +221,7 @@ class Cortex:
         """Record that these lessons were shown, and that the `omitted` rules did not fit; return the rules that aged
         out.
         """
-        old = recalling.increment_shown_and_omitted_counters(self._ledger, ids, omitted)
+        old = recalling.count_recall_and_list_aged_out_rules(self._ledger, ids, omitted)
         return self._archive_lessons_and_sync_pages(old, f"there was no room for it {model.MAX_MISSES} times in a row")
 
     def record_helpful(self, request: str, *, user: str = "", project: str = "") -> tuple[str, ...]:
@@ -252,7 +252,9 @@ class Cortex:
         Texts are never rewritten. If the choice fails or makes no sense, everything is kept. Without `choose` the most
         useful rules stay; lessons have a cap of their own.
         """
-        gone = tuple(e for e in recalling.select_overflowing_engrams(self._ledger, choose) if self._viewer.can_see(e))
+        gone = tuple(
+            e for e in recalling.select_engrams_to_compact_away(self._ledger, choose) if self._viewer.can_see(e)
+        )
         return gone if dry_run else self._archive_lessons_and_sync_pages(gone, "a compaction kept others")
 
     def _archive_lessons_and_sync_pages(self, engrams: Sequence[Engram], reason: str = "") -> tuple[Engram, ...]:
@@ -260,9 +262,9 @@ class Cortex:
             return ()
         ledger, why = self._ledger, {engram.id: reason or engram.reason for engram in engrams}
         with ledger.write_transaction():
-            found = ledger.store.get(list(why)).values()
+            found = ledger.store.load_engrams_by_ids(list(why)).values()
             gone = tuple(one for e in found for one in ledger.archive_engrams([e], "habitus", why[e.id]))
-        self._pages.update_index_and_pages_after_change()
+        self._pages.sync_after_change_logging_failures()
         return gone
 
     def list_lessons(
@@ -288,7 +290,7 @@ class Cortex:
         """Return the lesson with this id or unique prefix of an id; raise NotFound for unknown and other users'
         ones.
         """
-        return self._ledger.get(id)
+        return self._ledger.get_by_id_or_unique_prefix(id)
 
     def get_history(self, id: str) -> tuple[EngramVersion, ...]:
         """Return the versions of a lesson, oldest first."""
@@ -387,7 +389,7 @@ class Cortex:
         before = versions.get(max((known for known in versions if known < number), default=0))
         if before is None and now.version == number:
             return self.remove(now.id, by=by)
-        back = build_engram_without_version(before, versions[number], now) if before is not None else None
+        back = build_engram_with_version_undone(before, versions[number], now) if before is not None else None
         if back is None:
             raise Refused(
                 f"Version {number} of '{now.id}' can't be undone on its own: the same place has changed since.",
@@ -427,7 +429,7 @@ class Cortex:
         self._ledger.check_writable()
         self._pages.sync_if_changed()
         saved = self._ledger.save_engram_at_expected_version(engram, by, reason, expected_version)
-        self._pages.update_index_and_pages_after_change()
+        self._pages.sync_after_change_logging_failures()
         return saved
 
     def roll_back_to(self, timestamp: datetime, *, by: str, dry_run: bool = False) -> tuple[LessonRollbackStep, ...]:
@@ -442,7 +444,7 @@ class Cortex:
                 ledger.check_writable()
                 ledger.save([engram for _, engram in changes], by, f"back to {timestamp:%Y-%m-%d %H:%M} UTC")
         if not dry_run:
-            self._pages.update_index_and_pages_after_change()
+            self._pages.sync_after_change_logging_failures()
         return tuple(step for step, _ in changes)
 
     def erase_user(self, user: str) -> int:
@@ -476,7 +478,7 @@ class Cortex:
 
     def get_page_texts(self) -> dict[str, str]:
         """Return the current pages by name."""
-        return self._pages.get_texts()
+        return self._pages.sync_and_read_page_texts()
 
 
 def _get_lesson_period_start(scope: str, now: datetime) -> datetime | None:

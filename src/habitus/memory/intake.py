@@ -198,7 +198,7 @@ class LessonDraftIntake:
     # Called with each engram that starts to wait for review.
     on_pending: Callable[[Engram], None] = lambda engram: None
 
-    def clean_draft(self, draft: LessonDraft) -> tuple[LessonDraft, Mapping[str, int]]:
+    def clean_draft_and_count_secrets(self, draft: LessonDraft) -> tuple[LessonDraft, Mapping[str, int]]:
         """Return the draft without secrets, line breaks and invisible characters, and the number of secrets by kind."""
         taken = self.redactor.redact(draft.text)
         body, evidence = draft.body, draft.evidence

@@ -340,7 +340,7 @@ class MemoryPageFiles:
     def read_texts(self) -> dict[str, str]:
         return {view.name: self._read_text(view.name) or "" for view in PAGE_SPECS}
 
-    def write_pages(self, texts: Mapping[str, str], edited: PagesWithEdits | None) -> bool:
+    def write_pages_unless_saved_meanwhile(self, texts: Mapping[str, str], edited: PagesWithEdits | None) -> bool:
         """Write the pages; False, and nothing written, if a page was saved since it was read."""
         changed = [view.name for view in PAGE_SPECS if self._read_text(view.name) != texts[view.name]]
         for view in PAGE_SPECS:

@@ -58,7 +58,7 @@ class MemoryPageSynchronizer:
             for _ in range(_MAX_WRITE_ATTEMPTS if is_ours else 0):
                 found = self._files.read_pages_and_find_edits()
                 looked = _merge_sync_results(looked, self._apply_edits(found))
-                if self._files.write_pages(self._render_texts(found), found):
+                if self._files.write_pages_unless_saved_meanwhile(self._render_texts(found), found):
                     break
         return looked
 
@@ -74,10 +74,10 @@ class MemoryPageSynchronizer:
         found = self._files.find_person_edits_in_texts(texts)
         with self._files.lock():
             looked = self._apply_edits(found)
-            self._files.write_pages(self._render_texts(found), None)
+            self._files.write_pages_unless_saved_meanwhile(self._render_texts(found), None)
         return looked
 
-    def get_texts(self) -> dict[str, str]:
+    def sync_and_read_page_texts(self) -> dict[str, str]:
         """Return the current pages by name."""
         self.sync()
         return {} if self._files is None else self._files.read_texts()
@@ -87,7 +87,7 @@ class MemoryPageSynchronizer:
         if self._files is not None and self._files.has_any_file_changed():
             self.sync()
 
-    def update_index_and_pages_after_change(self) -> None:
+    def sync_after_change_logging_failures(self) -> None:
         """Update the index and the pages after a change; a failure is only logged."""
         if self._files is not None:
             # The change is already stored, and the next sync will show it.
@@ -177,7 +177,7 @@ class MemoryPageSynchronizer:
             source="page",
             produced_by=LessonProducer.USER,
         )
-        cleaned, _ = self._intake.clean_draft(draft)
+        cleaned, _ = self._intake.clean_draft_and_count_secrets(draft)
         refusal = intake.explain_draft_refusal(cleaned)
         if refusal:
             return PageSyncResult(notes=(f"'{line.text[:40]}…' was not stored: {refusal}.",))

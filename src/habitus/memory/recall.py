@@ -101,7 +101,7 @@ class BudgetedLessonSelection:
     left_out: tuple[OmittedLesson, ...] = field(default_factory=tuple)
 
 
-def select_rules_or_profile(
+def fit_rules_or_profile_lines_to_budget(
     engrams: Iterable[Engram], relevance: Mapping[str, float], budget: int
 ) -> BudgetedLessonSelection:
     """Choose rules or profile lines within the budget: a person's first, then by relevance, then by utility."""
@@ -169,7 +169,7 @@ log = logging.getLogger(__name__)
 CompactionChooser = Callable[[Sequence[Engram]], Sequence[int]]
 
 
-def increment_shown_and_omitted_counters(
+def count_recall_and_list_aged_out_rules(
     ledger: EngramRepository, ids: Iterable[str], omitted: Iterable[str]
 ) -> list[Engram]:
     """Count engrams as shown, and the `omitted` rules as missed; return the rules that aged out."""
@@ -203,7 +203,7 @@ def credit_recently_shown_relevant_lessons(
             # Checked again inside the transaction: another process may have credited it meanwhile.
             if _was_shown_uncredited_since(engram, now - recent):
                 counters = engram.counters
-                # It fitted the request after all, which `increment_shown_and_omitted_counters` could not know.
+                # It fitted the request after all, which `count_recall_and_list_aged_out_rules` could not know.
                 retrievals = counters.retrievals + (engram.topic == model.SCRATCHPAD_TOPIC)
                 engrams[id] = engram.with_counts(retrievals=retrievals, helpful=counters.helpful + 1, credited_on=now)
                 credited.append(id)
@@ -247,7 +247,7 @@ def _iterate_less_useful_duplicates(
             yield replace(engram, reason=f"{twin.id} says the same")
 
 
-def select_overflowing_engrams(ledger: EngramRepository, choose: CompactionChooser | None) -> list[Engram]:
+def select_engrams_to_compact_away(ledger: EngramRepository, choose: CompactionChooser | None) -> list[Engram]:
     """Return the entries that a choice drops where a kind has too many in one scope; empty if the choice fails.
 
     Without a choice the least useful rules are dropped; lessons have a cap of their own.

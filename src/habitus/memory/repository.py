@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LessonViewer:
+class LessonViewerPermissions:
     """The user on whose behalf memory is read, and what this user may see and remove."""
 
     user: str
@@ -86,7 +86,7 @@ class EngramRepository:
         clock: Callable[[], datetime],
         check_writable: Callable[[], None],
         retention: RetentionSettings,
-        viewer: LessonViewer,
+        viewer: LessonViewerPermissions,
     ) -> None:
         self.store = store
         self.cache = cache
@@ -96,7 +96,7 @@ class EngramRepository:
         self.check_writable = check_writable
         self.viewer = viewer
 
-    def get(self, id: str) -> Engram:
+    def get_by_id_or_unique_prefix(self, id: str) -> Engram:
         """Return the engram with this id or unique prefix of an id; raise NotFound for unknown and other users'
         ones.
         """
@@ -120,7 +120,9 @@ class EngramRepository:
         """Save engrams as new versions, and update the cache."""
         if not engrams:
             return ()
-        saved = self.store.save(engrams, ChangeAuthorAndReason(at=self.clock(), by=by, reason=reason))
+        saved = self.store.save_new_versions_or_counters(
+            engrams, ChangeAuthorAndReason(at=self.clock(), by=by, reason=reason)
+        )
         self.cache.apply_changes(saved)
         for ledger, noted in _CHANGE_RECORDERS.get():
             if ledger is self:
@@ -155,7 +157,7 @@ class EngramRepository:
         """Save a changed engram; raise Stale if it is no longer at the expected version."""
         self.check_writable()
         with self.write_transaction():
-            current = self.store.get([new.id])[new.id]
+            current = self.store.load_engrams_by_ids([new.id])[new.id]
             if expected_version not in (None, current.version):
                 raise Stale(f"'{new.id}' is at version {current.version}.", hint="Read it again, then change it.")
             # Counters may have changed since the engram was read, so the stored ones win.
@@ -184,12 +186,12 @@ class EngramRepository:
             return
         self.check_writable()
         with self.write_transaction():
-            found = self.store.get(ids)
+            found = self.store.load_engrams_by_ids(ids)
             before = dict(found)
             yield found
             changed = [engram for id, engram in found.items() if engram is not before[id]]
             if changed:
-                self.cache.apply_changes(self.store.save(changed))
+                self.cache.apply_changes(self.store.save_new_versions_or_counters(changed))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,7 +218,7 @@ def plan_memory_rollback(
     return sorted(steps, key=lambda step: step[0].id)
 
 
-def build_engram_without_version(before: Engram, after: Engram, now: Engram) -> Engram | None:
+def build_engram_with_version_undone(before: Engram, after: Engram, now: Engram) -> Engram | None:
     """Return an engram without the changes of one version; None if the same fields were changed since."""
     back = now
     for name in (field.name for field in fields(Engram) if field.name not in _UNVERSIONED_FIELDS):

@@ -84,12 +84,14 @@ class EngramStore:
         with sql.write_transaction(self._engine, lock="memory"):
             yield
 
-    def get(self, ids: Sequence[str]) -> dict[str, Engram]:
+    def load_engrams_by_ids(self, ids: Sequence[str]) -> dict[str, Engram]:
         """Return the engrams with these ids; unknown ids are left out."""
         with sql.read_transaction(self._engine) as conn:
             return _load_engrams(conn, ids)
 
-    def save(self, changed: Sequence[Engram], cause: ChangeAuthorAndReason | None = None) -> tuple[Engram, ...]:
+    def save_new_versions_or_counters(
+        self, changed: Sequence[Engram], cause: ChangeAuthorAndReason | None = None
+    ) -> tuple[Engram, ...]:
         """Save new or changed engrams: as new versions with a cause, or only their counters without one."""
         if cause is not None:
             changed = [

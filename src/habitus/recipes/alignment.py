@@ -15,12 +15,12 @@ from typing import Any
 from habitus.recipes.execution import (
     RecipePlan,
     compile_recipe_into_plan,
-    format_value,
+    format_value_as_text_or_json,
     look_up_value_at_path,
     parse_step_result,
     replace_references_with_values,
 )
-from habitus.recipes.sequences import ObservedCall, Path, compute_comparison_key_of_value
+from habitus.recipes.sequences import ComparableToolCall, Path, compute_comparison_key_of_value
 from habitus.redact import MARKER
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
@@ -28,7 +28,7 @@ from habitus.skills.formats.recipes_md import Recipe
 from habitus.text import clean_to_one_line
 
 # One call for each step.
-Calls = Sequence[ObservedCall]
+Calls = Sequence[ComparableToolCall]
 # A longer list is compared as a whole.
 _MAX_LIST_ITEMS = 20
 # Shorter values would be found in any text by chance.
@@ -51,7 +51,7 @@ class AlignedRecipe:
     parameter_count: int
 
 
-def align_occurrences(name: str, occurrences: Sequence[Calls]) -> AlignedRecipe:
+def align_occurrences_into_recipe(name: str, occurrences: Sequence[Calls]) -> AlignedRecipe:
     """Align occurrences, each with one call per step, into the recipe they have in common."""
     alignment = _RecipeAligner(occurrences)
     steps = [alignment.build_step(number) for number in range(len(occurrences[0]))]
@@ -70,7 +70,7 @@ def align_occurrences(name: str, occurrences: Sequence[Calls]) -> AlignedRecipe:
 
 def can_recipe_replay_calls(recipe: Recipe, params: Mapping[str, Any], calls: Calls) -> bool:
     """Return whether the recipe, written and parsed again, makes exactly these calls."""
-    made, is_sound = _write_and_reparse_recipe(recipe)
+    made, is_sound = _render_and_recompile_recipe(recipe)
     if not is_sound or len(made.steps) != len(calls) or set(params) != {one.name for one in made.parameters}:
         return False
     values = dict(params)
@@ -84,7 +84,7 @@ def can_recipe_replay_calls(recipe: Recipe, params: Mapping[str, Any], calls: Ca
     return True
 
 
-def _write_and_reparse_recipe(recipe: Recipe) -> tuple[RecipePlan, bool]:
+def _render_and_recompile_recipe(recipe: Recipe) -> tuple[RecipePlan, bool]:
     notes = DiagnosticCollector("chunks.md")
     read = recipes_md.parse_recipes(recipes_md.render_recipes([recipe]), notes)
     if len(read) != 1 or notes.diagnostics:
@@ -109,16 +109,16 @@ class _RecipeAligner:
     def build_step(self, number: int) -> dict[str, Any]:
         calls = [calls[number] for calls in self._occurrences]
         given = {
-            key: self._align_values(number, (key,), [call.arguments[key] for call in calls])
+            key: self._choose_literal_reference_or_parameter(number, (key,), [call.arguments[key] for call in calls])
             for key in calls[0].arguments
         }
         return {"tool": calls[0].name, **({"params": given} if given else {})}
 
-    def _align_values(self, step: int, path: Path, values: Sequence[Any]) -> Any:
+    def _choose_literal_reference_or_parameter(self, step: int, path: Path, values: Sequence[Any]) -> Any:
         """Return the literal, reference or parameter for these values, one of each occurrence."""
         has_secret = any(isinstance(value, str) and MARKER.search(value) for value in values)
         if has_secret:
-            return self._add_parameter(step, path, values)
+            return self._add_parameter_and_return_reference(step, path, values)
         if len({_to_json(value) for value in values}) == 1 and not MARKER.search(_to_json(values[0])):
             self.known += 1
             return _escape_references(values[0])
@@ -127,13 +127,20 @@ class _RecipeAligner:
             return reference
         first = values[0]
         if isinstance(first, Mapping) and all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
-            return {key: self._align_values(step, (*path, str(key)), [value[key] for value in values]) for key in first}
+            return {
+                key: self._choose_literal_reference_or_parameter(
+                    step, (*path, str(key)), [value[key] for value in values]
+                )
+                for key in first
+            }
         if _are_short_lists_of_one_length(values):
             items = enumerate(zip(*values, strict=True))
-            return [self._align_values(step, (*path, str(number)), item) for number, item in items]
+            return [
+                self._choose_literal_reference_or_parameter(step, (*path, str(number)), item) for number, item in items
+            ]
         if all(isinstance(value, str) for value in values):
-            return self._align_text(step, path, values)
-        return self._add_parameter(step, path, values)
+            return self._build_template_of_varying_texts(step, path, values)
+        return self._add_parameter_and_return_reference(step, path, values)
 
     def _find_reference_to_earlier_value(self, step: int, values: Sequence[Any]) -> str:
         """Return a reference to an earlier argument or result with the same value in every occurrence; empty if
@@ -161,7 +168,7 @@ class _RecipeAligner:
         name = self.saved[step]
         return f"${{{'.'.join((name, *path))}}}" if path else f"${name}"
 
-    def _add_parameter(self, step: int, path: Path, values: Sequence[Any]) -> str:
+    def _add_parameter_and_return_reference(self, step: int, path: Path, values: Sequence[Any]) -> str:
         by_key = next((word for part in reversed(path) if not (word := _make_identifier(part)).isdigit()), "value")
         named = next((name for name, shape in _SHAPES.items() if _all_match_pattern(values, shape)), by_key)
         name = self._choose_free_name(named, _make_identifier(self._occurrences[0][step].name))
@@ -173,21 +180,23 @@ class _RecipeAligner:
         wished = [name, f"{name}_{more}", *(f"{name}_{number}" for number in range(2, len(taken) + 4))]
         return next(one for one in wished if one not in taken)
 
-    def _align_text(self, step: int, path: Path, values: Sequence[str]) -> str:
+    def _build_template_of_varying_texts(self, step: int, path: Path, values: Sequence[str]) -> str:
         """Return varying texts as one text: known values as references, and the varying middle as one parameter."""
         # Private-use characters mark references below, so such a text can't be marked.
         if any("\ue000" in value for value in values):
-            return self._add_parameter(step, path, values)
+            return self._add_parameter_and_return_reference(step, path, values)
         marked, references = self._replace_known_parts_with_marks(step, values)
         start, end = _find_common_beginning_and_end([_TOKEN.findall(text) for text in marked])
         middles = [text[len(start) : len(text) - len(end)] for text in marked]
         has_words = references or re.search(r"\w\w", _MARK.sub("", start + end))
         if any(middles) and (not has_words or any("\ue000" in middle for middle in middles)):
-            return self._add_parameter(step, path, values)
+            return self._add_parameter_and_return_reference(step, path, values)
         self.known += 1
         middle = ""
         if any(middles):
-            middle = self._find_reference_to_earlier_value(step, middles) or self._add_parameter(step, path, middles)
+            middle = self._find_reference_to_earlier_value(step, middles) or self._add_parameter_and_return_reference(
+                step, path, middles
+            )
             middle = middle if middle.startswith("${") else f"${{{middle[1:]}}}"
         used = {int(found) for found in _MARK.findall(start + end)}
         names = {at: self._build_result_reference(*references[at]) for at in used if isinstance(references[at], tuple)}
@@ -204,13 +213,13 @@ class _RecipeAligner:
     ) -> tuple[list[str], list[str | tuple[int, Path]]]:
         """Replace parts that equal the same parameter or result in all texts with marks."""
         known: list[tuple[str | tuple[int, Path], list[str]]] = [
-            (name, [format_value(value) for value in one]) for name, one in self.params.items()
+            (name, [format_value_as_text_or_json(value) for value in one]) for name, one in self.params.items()
         ]
         for earlier in reversed(range(step)):
             for path in self._occurrences[0][earlier].result_path_by_value.values():
                 parts = [look_up_value_at_path(results[earlier], path)[0] for results in self._results]
                 if all(isinstance(part, str | int | float) and not isinstance(part, bool) for part in parts):
-                    known.append(((earlier, path), [format_value(part) for part in parts]))
+                    known.append(((earlier, path), [format_value_as_text_or_json(part) for part in parts]))
         texts = list(values)
         references: list[str | tuple[int, Path]] = []
         # Longest first, because a short value may be part of a longer one.
@@ -267,7 +276,7 @@ def _describe_parameter_values(values: Sequence[Any]) -> Any:
     """Describe a parameter by an example or two, and its type if it is not text."""
     if any(MARKER.search(_to_json(value)) for value in values):
         return "A secret, which nobody wrote down"
-    shown = dict.fromkeys(clean_to_one_line(format_value(value)) for value in values)
+    shown = dict.fromkeys(clean_to_one_line(format_value_as_text_or_json(value)) for value in values)
     examples = [text for text in shown if 0 < len(text) <= _MAX_EXAMPLE_CHARACTERS][:2]
     means = f"For example {', '.join(examples)}" if examples else "It differs every time"
     if all(isinstance(value, str) for value in values):

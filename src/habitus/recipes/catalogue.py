@@ -21,7 +21,7 @@ from habitus.recipes.execution import RecipePlan, RecipeProblem, compile_recipe_
 from habitus.skills import names, trees
 from habitus.skills.formats import recipes_md
 from habitus.skills.formats.foreign_values import DiagnosticCollector
-from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill, build_uses_path
+from habitus.skills.layers.listing import LibrarySnapshot, ListedSkill, build_skill_uses_url_path
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, Stage
 from habitus.sql import UtcDateTime, build_primary_key_columns, build_required_columns, metadata
@@ -112,7 +112,9 @@ class RecipeCatalogue:
         counted = self._load_cached_recipe_counts()
         there = names.BUILT_IN_TOOLS | set(self.code_tools(seen))
         plans = [
-            (item, made, problems) for item in seen.skills_with_recipes for made, problems in self._load_plans(item)
+            (item, made, problems)
+            for item in seen.skills_with_recipes
+            for made, problems in self._load_recipe_plans_of_skill(item)
         ]
         recipes = {made.callable_name for _, made, _ in plans}
         found: list[SkillRecipe] = []
@@ -121,7 +123,7 @@ class RecipeCatalogue:
             missing = _find_missing_tool_problems(made, there, recipes) if not problems else ()
             found.append(self._build_recipe(item, made, (*problems, *missing), counted, taken))
             taken.add(made.callable_name)
-        return tuple(sorted(_archive_excess_recipes(found), key=lambda recipe: (recipe.name, recipe.skill)))
+        return tuple(sorted(_mark_excess_recipes_as_archived(found), key=lambda recipe: (recipe.name, recipe.skill)))
 
     def get(self, name: str) -> SkillRecipe:
         """Return the recipe with this name, as people or as models write it; an active one if several share it."""
@@ -191,7 +193,9 @@ class RecipeCatalogue:
         cached = self._load_cached_recipe_counts(with_before=False)
         return compute_count_changes(_sum_usage_counts_by_recipe(facts), cached)
 
-    def _load_plans(self, item: ListedSkill) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
+    def _load_recipe_plans_of_skill(
+        self, item: ListedSkill
+    ) -> tuple[tuple[RecipePlan, tuple[RecipeProblem, ...]], ...]:
         if item.tree_hash not in self._read:
             file = self.library.read_tree(f"{item.name}@{item.layer}").get(trees.CHUNKS_FILE)
             self._read[item.tree_hash] = parse_recipe_plans(file.content if file is not None and file.content else b"")
@@ -208,7 +212,7 @@ class RecipeCatalogue:
         assert item.summary is not None
         status, reason = self._determine_status(item, made, problems, taken)
         key = (self.library.get_layer(item.layer).trust_root or item.layer, item.name, made.name)
-        address = build_uses_path(item.layer, item.name)
+        address = build_skill_uses_url_path(item.layer, item.name)
         return SkillRecipe(
             skill=item.name,
             layer=item.layer,
@@ -274,7 +278,7 @@ def _explain_missing_tool(tool: str, recipes: Collection[str]) -> str:
     return "and there is no such tool"
 
 
-def _archive_excess_recipes(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:
+def _mark_excess_recipes_as_archived(found: Sequence[SkillRecipe]) -> list[SkillRecipe]:
     """Archive the active recipes beyond the limit: those that failed most often go first, before new ones."""
 
     def usefulness(recipe: SkillRecipe) -> tuple[float, float, str]:

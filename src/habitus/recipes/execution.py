@@ -233,7 +233,7 @@ def replace_references_with_values(value: Any, values: Mapping[str, Any]) -> Any
         if match["dollar"]:
             return "$"
         found, is_there = look_up_value_at_path(values, (match["plain"] or match["path"]).split("."))
-        return format_value(found) if is_there else str(match[0])
+        return format_value_as_text_or_json(found) if is_there else str(match[0])
 
     return REFERENCE.sub(put, value)
 
@@ -250,7 +250,7 @@ def look_up_value_at_path(value: Any, path: Sequence[str]) -> tuple[Any, bool]:
     return value, True
 
 
-def format_value(value: Any) -> str:
+def format_value_as_text_or_json(value: Any) -> str:
     """Return text unchanged, and anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 

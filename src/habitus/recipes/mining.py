@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from habitus.recipes.alignment import AlignedRecipe, align_occurrences, can_recipe_replay_calls
-from habitus.recipes.execution import format_value
+from habitus.recipes.alignment import AlignedRecipe, align_occurrences_into_recipe, can_recipe_replay_calls
+from habitus.recipes.execution import format_value_as_text_or_json
 from habitus.recipes.sequences import (
     MIN_TURNS,
+    ComparableToolCall,
     Label,
-    ObservedCall,
     ObservedTurn,
     Path,
     PatternMatch,
@@ -100,9 +100,10 @@ def _find_step_patterns(corpus: CallCorpus) -> tuple[list[tuple[tuple[Label, ...
     """Return patterns of steps that follow each other, by tools alone and with recurring values, and the number of
     labels.
     """
-    coarse = [[call.label for call in calls] for calls in corpus.turns]
+    coarse = [[call.step_equivalence_key for call in calls] for calls in corpus.turns]
     fine = [
-        [f"{call.label}{corpus.list_recurring_values(call, MIN_TURNS)}" for call in calls] for calls in corpus.turns
+        [f"{call.step_equivalence_key}{corpus.list_recurring_values(call, MIN_TURNS)}" for call in calls]
+        for calls in corpus.turns
     ]
 
     def is_linked(found: PatternMatch) -> bool:
@@ -133,7 +134,7 @@ def _choose_non_overlapping_recipes(
         # A group that lost half its occurrences to better recipes is mostly a fragment of them.
         if count == MAX_RECIPES or len(free) * 2 <= len(group.matches) or len(free) < MIN_TURNS:
             continue
-        made = _build_recipe(corpus, free)
+        made = _build_recipe_if_it_replays(corpus, free)
         if made is None:
             continue
         yield MinedRecipe(
@@ -154,10 +155,10 @@ def _choose_non_overlapping_recipes(
         taken |= {(one.turn, place) for one in free for place in one.places}
 
 
-def _build_recipe(corpus: CallCorpus, found: Sequence[PatternMatch]) -> AlignedRecipe | None:
+def _build_recipe_if_it_replays(corpus: CallCorpus, found: Sequence[PatternMatch]) -> AlignedRecipe | None:
     """Return the recipe of these occurrences; None if it does not replay on all of them or knows too little."""
     calls = [corpus.get_calls_of_match(one) for one in found]
-    made = align_occurrences(_make_recipe_name([call.action for call in calls[0]]), calls)
+    made = align_occurrences_into_recipe(_make_recipe_name([call.action for call in calls[0]]), calls)
     if not _is_useful_recipe(made):
         return None
     if not all(
@@ -174,7 +175,8 @@ def _is_useful_recipe(made: AlignedRecipe) -> bool:
     used = [list_referenced_variable_names(step.get("params", {})) for step in steps]
     has_flow = any(one & other for one, other in itertools.combinations(used, 2)) or any("save_as" in s for s in steps)
     longest = max(
-        (len(format_value(value)) for params in made.occurrence_params for value in params.values()), default=0
+        (len(format_value_as_text_or_json(value)) for params in made.occurrence_params for value in params.values()),
+        default=0,
     )
     return (
         made.known_count >= made.parameter_count
@@ -196,7 +198,7 @@ def render_recipe_as_prose_steps(recipe: Recipe) -> str:
     """Render a recipe as prose, for a skill whose tools are not ours to call."""
     lines = []
     for number, step in enumerate(recipe.steps, 1):
-        given = [f"  - {key}: `{format_value(value)}`" for key, value in step.get("params", {}).items()]
+        given = [f"  - {key}: `{format_value_as_text_or_json(value)}`" for key, value in step.get("params", {}).items()]
         saved = f", and keep its result as `{step['save_as']}`" if "save_as" in step else ""
         lines += [f"{number}. Call `{step['tool']}`{saved}{':' if given else '.'}", *given]
     asked = [
@@ -250,25 +252,25 @@ class OccurrenceGroup:
 class CallCorpus:
     """All calls by turn, with the frequency of each value."""
 
-    def __init__(self, turns: Sequence[Sequence[ObservedCall]], sessions: Sequence[str]) -> None:
+    def __init__(self, turns: Sequence[Sequence[ComparableToolCall]], sessions: Sequence[str]) -> None:
         self.turns = turns
         self.sessions = sessions
-        self._labels = Counter(call.label for calls in turns for call in calls)
+        self._labels = Counter(call.step_equivalence_key for calls in turns for call in calls)
         self.total = self._labels.total() + _UNSEEN
         self._lengths = Counter(map(len, turns))
         self._given: dict[tuple[Label, Path], Counter[str]] = {}
         self._returned: dict[tuple[Label, Path], Counter[str]] = {}
         for call in itertools.chain.from_iterable(turns):
             for path, key in call.argument_value_keys_by_path.items():
-                self._given.setdefault((call.label, path), Counter())[key] += 1
+                self._given.setdefault((call.step_equivalence_key, path), Counter())[key] += 1
             for key, path in call.result_path_by_value.items():
-                self._returned.setdefault((call.label, path), Counter())[key] += 1
+                self._returned.setdefault((call.step_equivalence_key, path), Counter())[key] += 1
 
     def count_possible_pattern_positions(self, steps: int) -> int:
         """Return at how many positions a pattern of so many steps could occur."""
         return sum(count * count_pattern_placements_in_turn(length, steps) for length, count in self._lengths.items())
 
-    def get_calls_of_match(self, match: PatternMatch) -> list[ObservedCall]:
+    def get_calls_of_match(self, match: PatternMatch) -> list[ComparableToolCall]:
         """Return the calls of a match."""
         return [self.turns[match.turn][place] for place in match.places]
 
@@ -287,12 +289,12 @@ class CallCorpus:
         agree = same / (calls * rest.total()) if calls and rest else 0.0
         return (calls * agree + _FEW * _LINKED_BY_CHANCE) / (calls + _FEW)
 
-    def list_recurring_values(self, call: ObservedCall, min_count: int) -> list[tuple[Path, str]]:
+    def list_recurring_values(self, call: ComparableToolCall, min_count: int) -> list[tuple[Path, str]]:
         """Return the values of a call that other calls with its label share."""
         return [
             (path, key)
             for path, key in sorted(call.argument_value_keys_by_path.items())
-            if len(path) == 1 and self._given[call.label, path][key] >= min_count
+            if len(path) == 1 and self._given[call.step_equivalence_key, path][key] >= min_count
         ]
 
 
@@ -333,7 +335,7 @@ def find_best_occurrence_groups(
     return made, len(tried)
 
 
-def _iterate_features(calls: Sequence[ObservedCall]) -> Iterator[Feature]:
+def _iterate_features(calls: Sequence[ComparableToolCall]) -> Iterator[Feature]:
     for step, call in enumerate(calls):
         for path, key in call.argument_value_keys_by_path.items():
             yield ArgumentValueFeature(step, path, key)
@@ -407,7 +409,7 @@ SIMILARITY_THRESHOLD = 0.55
 _MAX_COMPARED_REQUESTS = 2_000
 
 
-def group_similar_requests(requests: Sequence[str], encoder: Embedder) -> list[list[int]]:
+def find_index_groups_of_similar_requests(requests: Sequence[str], encoder: Embedder) -> list[list[int]]:
     """Return groups of at least two similar requests, largest first, each around its most central one.
 
     Empty without an encoder.

@@ -174,7 +174,7 @@ _NUMBERED = re.compile(r"(?<!\d)\d[\w.:-]{3,60}(?<=\w)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedCall(ToolCallRecord):
+class ComparableToolCall(ToolCallRecord):
     """A call with derived keys for comparison; `kind` refines its name, and defaults to the program of a command
     line.
     """
@@ -183,7 +183,7 @@ class ObservedCall(ToolCallRecord):
     kind: str = ""
 
     @cached_property
-    def label(self) -> str:
+    def step_equivalence_key(self) -> str:
         """Calls with the same label may be one step of a recipe."""
         return json.dumps([self.name, self.action, sorted(self.arguments)], ensure_ascii=False)
 
@@ -231,7 +231,7 @@ class ObservedTurn:
 
     session: str
     turn: str
-    calls: Sequence[ObservedCall] = field(default_factory=tuple)
+    calls: Sequence[ComparableToolCall] = field(default_factory=tuple)
     ok: bool = True
 
 

@@ -24,7 +24,7 @@ from habitus.redact.encoded import (
     redact_percent_encoded_secrets,
     redact_secrets_with_invisible_characters,
 )
-from habitus.redact.key_shapes import MARKER, build_redaction_marker, redact_key_shapes
+from habitus.redact.key_shapes import MARKER, build_redaction_marker, redact_keys_by_shape
 from habitus.redact.split_keys import redact_split_keys
 from habitus.redact.streaming import RedactingStream
 
@@ -99,7 +99,7 @@ class Redactor:
         inside = functools.partial(self._redact_text, depth=depth + 1)
         # First, because the rest of a split key is not recognised once its beginning is gone.
         text = redact_split_keys(redact_secrets_with_invisible_characters(text, counts, inside), counts)
-        text = bare = redact_key_shapes(text, counts)
+        text = bare = redact_keys_by_shape(text, counts)
         if depth < _MAX_DEPTH:
             for unwrapped in (
                 redact_percent_encoded_secrets,
@@ -110,7 +110,7 @@ class Redactor:
                 text = unwrapped(text, counts, inside)
         if text is not bare:
             # A key that was glued to another one shows its end only now.
-            text = redact_key_shapes(text, counts)
+            text = redact_keys_by_shape(text, counts)
         text = named_secrets.redact_values_of_secret_names(text, counts)
         return text, +counts if counts else counts
 

@@ -79,7 +79,7 @@ def _redact_words_spelled_with_escapes(
     pieces: list[str] = []
     done = 0
     for start, end in _find_escaped_words(text, escapes, _NOT_IN_WORDS):
-        letters = list(_iterate_letters(text, start, end, escapes))
+        letters = list(_decode_letters_with_positions(text, start, end, escapes))
         said = "".join(letter for letter, _, _ in letters)
         clean, found = redact(said)
         if not found:
@@ -93,7 +93,9 @@ def _redact_words_spelled_with_escapes(
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def _iterate_letters(text: str, start: int, end: int, escapes: re.Pattern[str]) -> Iterator[tuple[str, int, int]]:
+def _decode_letters_with_positions(
+    text: str, start: int, end: int, escapes: re.Pattern[str]
+) -> Iterator[tuple[str, int, int]]:
     """Yield the letters that a word spells, each with its position in the text."""
     at = start
     while at < end:
@@ -176,7 +178,7 @@ def redact_base64_encoded_secrets(text: str, counts: Counter[str], redact: Redac
         found = _BASE64.match(text, start)
         # The run was found by its letters, so the pattern matches.
         assert found is not None
-        clean = replacement(found[0]) if _may_encode_text(found[0]) else found[0]
+        clean = replacement(found[0]) if _may_base64_encode_text(found[0]) else found[0]
         if clean != found[0]:
             pieces += [text[done:start], clean]
             done = found.end()
@@ -184,7 +186,7 @@ def redact_base64_encoded_secrets(text: str, counts: Counter[str], redact: Redac
     return "".join([*pieces, text[done:]]) if pieces else text
 
 
-def _may_encode_text(encoded: str) -> bool:
+def _may_base64_encode_text(encoded: str) -> bool:
     """Return whether base64 may encode text, by its first letters, or consists of lines that may."""
     return _ASCII_FIRST.issuperset(encoded[:16:4]) or "\n" in encoded or "\\" in encoded
 

@@ -20,7 +20,7 @@ def build_redaction_marker(kind: str) -> str:
     return f"[redacted:{kind}]"
 
 
-def redact_key_shapes(text: str, counts: Counter[str]) -> str:
+def redact_keys_by_shape(text: str, counts: Counter[str]) -> str:
     """Redact everything that has the shape of a key."""
     plain = replace_non_ascii(text)
     words = _extract_long_words(plain)
@@ -45,7 +45,7 @@ class KeySpan:
     end: int
 
 
-def find_key_shapes(text: str) -> Iterator[KeySpan]:
+def find_key_spans_by_shape(text: str) -> Iterator[KeySpan]:
     """Yield the keys of a short text that are recognised by their shape."""
     for shape in _SHAPES:
         if any(literal in text for literal in shape.literals):

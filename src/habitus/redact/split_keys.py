@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from habitus.redact.key_shapes import build_redaction_marker, find_key_shapes, list_key_prefixes
+from habitus.redact.key_shapes import build_redaction_marker, find_key_spans_by_shape, list_key_prefixes
 
 _SPLITS = re.compile(r"[\n\\+]+")
 _QUOTE = r"(?:\\{0,7}[\"'`])?"
@@ -35,7 +35,7 @@ class _KeyFragment:
 
 
 @dataclass(frozen=True, slots=True)
-class _SplitKey:
+class _SplitKeySpan:
     kind: str
     start: int
     end: int
@@ -123,17 +123,17 @@ def _may_contain_key_start(run: str) -> bool:
     return _compile_key_start_pattern().search(run) is not None
 
 
-def _find_split_key(text: str, start: int) -> _SplitKey | None:
+def _find_split_key(text: str, start: int) -> _SplitKeySpan | None:
     """Return the key whose first part begins at or after `start`, if it is in more than one part."""
     fragments = list(_iterate_key_fragments(text, start))
     while len(fragments) > 1:
         joined = "".join(fragment.text for fragment in fragments)
         first_end = len(fragments[0].text)
-        spans = [span for span in find_key_shapes(joined) if span.start < first_end < span.end]
+        spans = [span for span in find_key_spans_by_shape(joined) if span.start < first_end < span.end]
         if not spans:
             return None
         span = max(spans, key=lambda one: one.end)
-        is_whole_before = any(one.start == span.start for one in find_key_shapes(fragments[0].text))
+        is_whole_before = any(one.start == span.start for one in find_key_spans_by_shape(fragments[0].text))
         at = 0
         for number, fragment in enumerate(fragments):
             part = joined[max(at, span.start) : min(at + len(fragment.text), span.end)]
@@ -149,7 +149,7 @@ def _find_split_key(text: str, start: int) -> _SplitKey | None:
                 break
             at += len(fragment.text)
             if at >= span.end:
-                return _SplitKey(span.kind, fragments[0].start + span.start, end)
+                return _SplitKeySpan(span.kind, fragments[0].start + span.start, end)
         else:
             return None
     return None

@@ -19,7 +19,11 @@ from rich.text import Text
 from habitus.agent.session import Session
 from habitus.agent.stream import Consent, ConsentQuestion, ToolFinished, ToolStarted, TurnEvent, TurnResult
 from habitus.app import Habitus
-from habitus.app.conversations.models import explain_default_model, open_model_by_name, refuse_agent_as_chat_model
+from habitus.app.conversations.models import (
+    explain_default_model,
+    open_session_models_for_name,
+    refuse_agent_as_chat_model,
+)
 from habitus.app.conversations.past_sessions import get_latest_or_matching_session
 from habitus.app.library import explaining, saving
 from habitus.errors import HabitusError, Invalid, NotFound, Refused, UserError
@@ -361,7 +365,7 @@ class Chat:
     async def _switch_model(self, name: str) -> None:
         if name:
             refuse_agent_as_chat_model(name, os.environ)
-            models = open_model_by_name(self.habitus.settings, name)
+            models = open_session_models_for_name(self.habitus.settings, name)
             self.session.switch_model(models.main)
             await self._models.close()
             self._models = models

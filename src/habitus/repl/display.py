@@ -106,7 +106,7 @@ class TurnDisplay:
         """Draw one event."""
         match event:
             case stream.ReplyDelta(text=text):
-                self._add_text(text)
+                self._add_reply_text_and_print_blocks(text)
             case stream.ToolStarted(call=call, tool=tool, arguments=arguments):
                 self._print_unfinished_text()
                 label = lines.format_call_label(tool, arguments)
@@ -136,7 +136,7 @@ class TurnDisplay:
             case never:
                 assert_never(never)
 
-    def _add_text(self, text: str) -> None:
+    def _add_reply_text_and_print_blocks(self, text: str) -> None:
         """Add text and print the blocks that are finished."""
         self._tail += strip_control_characters(text)
         # A block can only end at a line's end; a long one is parsed less often, which keeps the work linear.

@@ -300,7 +300,7 @@ class OutputCapture:
         self.last_fed = time.monotonic()
         self.cut += count
 
-    def text(self) -> str:
+    def get_text_with_cut_note(self) -> str:
         """Return the kept text, with a note that says how much is missing."""
         self.feed(b"", final=True)
         kept = "".join(self._parts)

@@ -98,7 +98,7 @@ class GivenFolder:
         with self._exclusive_access():
             known = self._placed.get(name)
             if known is None or known[0] != digest:
-                known = (digest, self._replace_folder(_check_folder_name(name), tree, folders))
+                known = (digest, self._swap_in_new_skill_folder(_check_folder_name(name), tree, folders))
                 self._placed[name] = known
             return known[1]
 
@@ -135,7 +135,7 @@ class GivenFolder:
                 name = find_free_name(top, sanitize_file_name(name or source.name))
                 if found.st_size <= MAX_REDACTED_BYTES:
                     content = clean(original.read(MAX_REDACTED_BYTES + 1))
-                    _write_file(top / name, io.BytesIO(content), executable=False)
+                    _write_new_read_only_file(top / name, io.BytesIO(content), executable=False)
                     size = len(content)
                 else:
                     size = _copy_large_file(original, top / name, found.st_size)
@@ -144,7 +144,7 @@ class GivenFolder:
                 )
             return self._files[identity]
 
-    def _replace_folder(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> TreePlacementResult:
+    def _swap_in_new_skill_folder(self, name: str, tree: Tree, folders: Mapping[str, Path]) -> TreePlacementResult:
         """Build the new folder aside and swap it in, so code never sees half of it."""
         top = self._ensure_subfolder(SKILLS)
         new, old = top / f".new-{name}", top / f".old-{name}"
@@ -195,13 +195,13 @@ def _write_placed_skill_file(folder: Path, path: str, file: TreeFile, origin: Pa
         return error.strerror or str(error)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_file(target, io.BytesIO(data), executable=file.executable)
+        _write_new_read_only_file(target, io.BytesIO(data), executable=file.executable)
     except OSError as error:
         return "no file can be called that here" if error.errno == errno.ENAMETOOLONG else "there is no room for it"
     return ""
 
 
-def _write_file(target: Path, source: BinaryIO, *, executable: bool) -> None:
+def _write_new_read_only_file(target: Path, source: BinaryIO, *, executable: bool) -> None:
     fd = os.open(
         target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | operating_system.O_PLAIN, 0o500 if executable else 0o400
     )
@@ -291,7 +291,7 @@ class MadeFilesTracker:
             is_new = self._seen.get(path) != seen[path]
             if is_new and 0 < found.st_size <= min(_LARGEST, room) and count < _MOST_KEPT:
                 # Code may have replaced the file since it was listed.
-                with suppress(OSError), _open_file(name, within) as source:
+                with suppress(OSError), _open_regular_file_in_folder(name, within) as source:
                     room, count = room - found.st_size, count + 1
                     yield name, source
         self._seen = seen
@@ -301,7 +301,7 @@ class MadeFilesTracker:
         kept: list[str] = []
         for name, source in self.open_new_files(compute_bytes_left_for_made_files(place)):
             # The disk may be full.
-            with suppress(OSError), create_numbered_file(name, place) as copy:
+            with suppress(OSError), open_new_file_under_free_name(name, place) as copy:
                 shutil.copyfileobj(source, copy, MIB)
                 kept.append(copy.name)
         return tuple(kept)
@@ -312,7 +312,7 @@ def compute_bytes_left_for_made_files(place: Path) -> int:
     return _MOST_BYTES - folders.measure_folder_disk_space(str(place))
 
 
-def create_numbered_file(name: str, place: Path) -> BinaryIO:
+def open_new_file_under_free_name(name: str, place: Path) -> BinaryIO:
     """Create a file of about that name in `place` and return it open."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     return (place / find_free_name(place, sanitize_file_name(name))).open("xb")
@@ -341,7 +341,7 @@ def _walk_openable_files(folder: Path) -> Iterator[tuple[str, os.stat_result, st
                         yield str(path / name), found, name, within
 
 
-def _open_file(name: str, within: int) -> BinaryIO:
+def _open_regular_file_in_folder(name: str, within: int) -> BinaryIO:
     # Sandboxed code may swap the file for a link or a pipe at any time, so neither may be followed or waited for.
     if sys.platform == "win32":
         raise NotImplementedError

@@ -106,7 +106,7 @@ class ForkServer:
                 fds.append(await answered.enter_async_context(serve_requests_from_sandbox(services)))
                 if egress is not None:
                     fds.append(await answered.enter_async_context(egress.serve_requests()))
-                reply = await self._send_call(message, fds, limits)
+                reply = await self._send_call_and_receive_reply(message, fds, limits)
             # Output written just before the end may still be in the pipes.
             for tap in taps:
                 tap.drain()
@@ -116,14 +116,14 @@ class ForkServer:
         code = reply.get("exit_code")
         return ToolRunResult(
             outcome=outcome,
-            stdout=out.text(),
-            stderr=err.text(),
+            stdout=out.get_text_with_cut_note(),
+            stderr=err.get_text_with_cut_note(),
             exit_code=code,
             cut=out.cut + err.cut,
             timed_out=bool(reply.get("timed_out")),
         )
 
-    async def _send_call(self, message: Message, fds: list[int], limits: SandboxLimits) -> Message:
+    async def _send_call_and_receive_reply(self, message: Message, fds: list[int], limits: SandboxLimits) -> Message:
         """Send the call and return the server's reply; empty if the server has died."""
         try:
             try:
@@ -160,7 +160,7 @@ class ForkServer:
             return build_failed_outcome(f"It used more than {limits.cpu_s} s of processor time.")
         if code < 0:
             return build_failed_outcome(f"It was ended by {get_signal_name(-code)}.")
-        return build_failed_outcome(get_last_line(err.text()) or f"It ended with exit code {code}.")
+        return build_failed_outcome(get_last_line(err.get_text_with_cut_note()) or f"It ended with exit code {code}.")
 
     def _ran_out_of_memory(self) -> bool:
         kills = self._child.group.count_memory_kills() if self._child.group else 0
@@ -306,7 +306,7 @@ class ForkServerPool:
             await self._discard_server(server)
 
     async def _acquire_server(self, program: SandboxedProgram) -> ForkServer:
-        jail = _build_shared_jail(program)
+        jail = _build_shared_jail_options(program)
         # The most recently used server is the likeliest to be in memory.
         for server in reversed(self._idle):
             if server.jail == jail:
@@ -332,7 +332,7 @@ class ForkServerPool:
         await server.close()
 
 
-def _build_shared_jail(program: SandboxedProgram) -> JailOptions:
+def _build_shared_jail_options(program: SandboxedProgram) -> JailOptions:
     """Return the jail shared by the calls of one server, without the limits that each call sets for itself."""
     default = SandboxLimits()
     limits = replace(

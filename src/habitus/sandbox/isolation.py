@@ -20,8 +20,8 @@ from habitus.sandbox.machine import (
     NO_NESTING,
     MachineCapabilities,
     build_inside_script_command,
-    describe_protections,
     get_base_python,
+    list_protection_statuses,
     require_protections,
 )
 from habitus.sandbox.model import Permissions, SandboxLimits
@@ -93,8 +93,8 @@ __all__ = [
     "LaunchPlan",
     "build_rlimits",
     "check_granted_paths",
-    "describe_protections",
     "get_given_folder_path_inside",
+    "list_protection_statuses",
     "plan_launch",
     "require_protections",
 ]
@@ -143,7 +143,7 @@ def plan_launch(
         return LaunchPlan(argv=tuple(argv), env={}, spec=_build_confinement_spec(machine, jail, work=WORK))
     work = str(jail.folder or scratch)
     spec = _build_confinement_spec(machine, jail, work=work)
-    env = _build_environment(work, given=get_given_folder_path_inside(machine, jail.given))
+    env = _build_environment_variables(work, given=get_given_folder_path_inside(machine, jail.given))
     return LaunchPlan(argv=tuple(command), env=env, spec=spec, needs_termination=not machine.has_namespaces)
 
 
@@ -181,7 +181,7 @@ def _build_bubblewrap_arguments(jail: JailOptions) -> list[str]:
     argv += ["--remount-ro", "/dev/shm", "--remount-ro", "/tmp"] if makes_calls else []
     argv += ["--remount-ro", "/", "--chdir", WORK]
     given = GIVEN if jail.given else ""
-    for name, value in _build_environment(WORK, temporary=_choose_temp_folder(jail), given=given).items():
+    for name, value in _build_environment_variables(WORK, temporary=_choose_temp_folder(jail), given=given).items():
         argv += ["--setenv", name, value]
     return argv
 
@@ -200,7 +200,7 @@ def _choose_temp_folder(jail: JailOptions) -> str:
     return WORK if hides else "/tmp"
 
 
-def _build_environment(home: str, *, temporary: str = "", given: str = "") -> dict[str, str]:
+def _build_environment_variables(home: str, *, temporary: str = "", given: str = "") -> dict[str, str]:
     """Return all the environment variables that code sees; `GIVEN` names the folder of given files."""
     found = {**_SYSTEM, "HOME": home, "TMPDIR": temporary or home}
     return {**found, "GIVEN": given, "PATH": f"{given}/{COMMANDS}:{_SYSTEM['PATH']}"} if given else found

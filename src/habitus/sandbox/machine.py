@@ -98,7 +98,7 @@ def _probe_machine_cached(search_path: str, proc: Path) -> MachineCapabilities:
         bubblewrap=Path(found) if found and not error else None,
         bubblewrap_error=error,
         bubblewrap_nests=nests,
-        has_namespaces=not _find_command_failure_reason(build_isolated_python_command(_TRIAL)),
+        has_namespaces=not _run_command_and_return_failure_reason(build_isolated_python_command(_TRIAL)),
         landlock_abi=landlock_abi,
         has_seccomp=has_seccomp,
         cgroups=find_cgroup_folders(proc=proc),
@@ -109,9 +109,13 @@ def _probe_machine_cached(search_path: str, proc: Path) -> MachineCapabilities:
 
 def _probe_bubblewrap_nesting_and_error(program: str, has_seccomp: bool) -> tuple[bool, str]:
     """Return whether nested user namespaces must be blocked by our filter, and why bubblewrap fails, or ""."""
-    error = _find_command_failure_reason([program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *build_isolated_python_command("")])
+    error = _run_command_and_return_failure_reason(
+        [program, NO_NESTING, *_BUBBLEWRAP_TRIAL, *build_isolated_python_command("")]
+    )
     if NO_NESTING in error and has_seccomp:
-        return True, _find_command_failure_reason([program, *_BUBBLEWRAP_TRIAL, *build_isolated_python_command("")])
+        return True, _run_command_and_return_failure_reason(
+            [program, *_BUBBLEWRAP_TRIAL, *build_isolated_python_command("")]
+        )
     return False, error
 
 
@@ -130,7 +134,7 @@ def build_inside_script_command(python: str, script: str) -> list[str]:
     return [python, "-I", "-S", "-c", _BOOT.format(script=script), str(INSIDE.parent)]
 
 
-def _find_command_failure_reason(command: list[str]) -> str:
+def _run_command_and_return_failure_reason(command: list[str]) -> str:
     """Run a command and return why it fails, or ""."""
     try:
         done = subprocess.run(command, env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
@@ -169,7 +173,7 @@ def _read_file_or_empty(file: Path) -> str:
 def require_protections(machine: MachineCapabilities, *, allow_weaker: bool) -> None:
     """Raise `Refused` if files, network or limits are unprotected, unless `allow_weaker` accepts that."""
     missing = [
-        protection for protection in describe_protections(machine) if protection.required and not protection.is_on
+        protection for protection in list_protection_statuses(machine) if protection.required and not protection.is_on
     ]
     if missing and not (allow_weaker and machine.can_run_without_protection):
         names = ", ".join(protection.name for protection in missing)
@@ -177,10 +181,10 @@ def require_protections(machine: MachineCapabilities, *, allow_weaker: bool) -> 
         raise Refused(f"This machine can't hold untrusted code: no protection of {names}.", hint=hints)
 
 
-def describe_protections(machine: MachineCapabilities) -> tuple[ProtectionMeasureStatus, ...]:
+def list_protection_statuses(machine: MachineCapabilities) -> tuple[ProtectionMeasureStatus, ...]:
     """Return every protection, with what provides it or how to get it."""
     if not machine.is_linux:
-        return tuple(_list_unsupported_system_statuses(machine.system))
+        return tuple(_list_protection_statuses_without_linux(machine.system))
     return tuple(_list_linux_protection_statuses(machine))
 
 
@@ -231,7 +235,7 @@ def _describe_disk_limit(machine: MachineCapabilities) -> str:
     return "checked twice a second, at the end of a call, and between cells"
 
 
-def _list_unsupported_system_statuses(system: str) -> Iterable[ProtectionMeasureStatus]:
+def _list_protection_statuses_without_linux(system: str) -> Iterable[ProtectionMeasureStatus]:
     hint = "Use Linux, WSL 2 or a virtual machine, or the SSH runtime"
     hint += "." if system == "Windows" else "; or take the risk: set allow_weaker_sandbox."
     for name in ("files", "network", "limits"):

@@ -107,7 +107,7 @@ class ScratchpadRunner:
             self.cells.append(done)
             return done
 
-    def cancel(self) -> None:
+    def stop_running_cell(self) -> None:
         """Stop the running cell."""
         self._stop.set()
 
@@ -150,7 +150,9 @@ class ScratchpadRunner:
         if self._worker is None:
             self._worker = await self._runtime.start_worker(self.name)
         self._last_worker = self._worker
-        self._notice = " ".join(filter(None, [self._notice, await self._worker.update_given_files_in_worker()]))
+        self._notice = " ".join(
+            filter(None, [self._notice, await self._worker.update_given_files_and_report_failures()])
+        )
         return self._worker
 
     async def _collect_made_files(self) -> tuple[str, ...]:
@@ -164,10 +166,10 @@ class ScratchpadRunner:
 
     async def _run_cell_to_end(self, worker: WorkerProcess, run: _RunningCell) -> _CellOutcome:
         """Run the cell to its end: normal, by timeout, by cancellation, or by the death of its process."""
-        talk = asyncio.ensure_future(self._exchange_messages(worker, run))
+        talk = asyncio.ensure_future(self._exchange_messages_until_cell_ends(worker, run))
         reason: tuple[CellStopReason, str] | None = None
         try:
-            reason = await self._wait_for_stop_reason(talk, run)
+            reason = await self._wait_for_end_or_stop_reason(talk, run)
             if reason:
                 await worker.interrupt()
                 await asyncio.wait({talk}, timeout=self._grace_s)
@@ -188,7 +190,7 @@ class ScratchpadRunner:
             worker.redirect_output(None, None)
         return _build_stopped_outcome(*reason, ". It was interrupted; variables are kept.") if reason else end
 
-    async def _exchange_messages(self, worker: WorkerProcess, run: _RunningCell) -> _CellOutcome:
+    async def _exchange_messages_until_cell_ends(self, worker: WorkerProcess, run: _RunningCell) -> _CellOutcome:
         """Exchange messages with the worker until it reports the end of this cell."""
         # A random id: a cell can't predict the next one's and report it as done.
         number = secrets.token_hex(8)
@@ -215,7 +217,7 @@ class ScratchpadRunner:
             if self.watch:
                 self.watch(f"{text}\n")
 
-    async def _wait_for_stop_reason(
+    async def _wait_for_end_or_stop_reason(
         self, talk: asyncio.Future[_CellOutcome], run: _RunningCell
     ) -> tuple[CellStopReason, str] | None:
         """Wait until the cell ends (None) or must be stopped: the reason and the rest of the sentence."""
@@ -259,8 +261,8 @@ def _append_limited_line(lines: list[str], line: str) -> None:
 def _build_finished_cell(run: _RunningCell, end: _CellOutcome) -> Cell:
     return replace(
         run.cell,
-        stdout=run.out.text(),
-        stderr=run.err.text(),
+        stdout=run.out.get_text_with_cut_note(),
+        stderr=run.err.get_text_with_cut_note(),
         error=end.error,
         logs=tuple(run.logs),
         progress=tuple(run.progress),

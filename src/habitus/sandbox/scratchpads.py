@@ -111,7 +111,7 @@ class SessionScratchpads:
         """
         if name not in self._pads:
             await self._install_initial_packages(check_scratchpad_name(name))
-        pad = self._get_or_create(name)
+        pad = self._get_or_create_scratchpad(name)
         pad.watch = watch
         cell = Cell(code=replace_surrogates(code), description=replace_surrogates(description), estimated_s=estimated_s)
         try:
@@ -123,13 +123,13 @@ class SessionScratchpads:
         """Install the initial packages of a scratchpad; if that fails, it starts without them."""
         if packages := await asyncio.to_thread(self._begin_with):
             try:
-                await self._runtime.install(name, packages)
+                await self._runtime.install_scratchpad_packages(name, packages)
             except HabitusError as error:
                 log.warning("Scratchpad %s begins without %s: %s", name, ", ".join(packages), error)
 
-    def cancel(self, name: str) -> None:
+    def cancel_cell_of_scratchpad(self, name: str) -> None:
         """Stop the cell that runs in the scratchpad; its error then begins with `Cancelled`."""
-        self._get_open_scratchpad(name).cancel()
+        self._get_open_scratchpad(name).stop_running_cell()
 
     def list_cells(self, name: str) -> tuple[Cell, ...]:
         """Return the cells that ran since the scratchpad was opened or reset."""
@@ -142,31 +142,31 @@ class SessionScratchpads:
             [f"# Scratchpad {name}", *(_render_cell(number, cell) for number, cell in enumerate(cells, 1))]
         )
 
-    async def reset(self, name: str) -> None:
+    async def drop_variables_and_cells(self, name: str) -> None:
         """Drop the variables and cells; keep the packages and files."""
         # One that was just reset is not open any more, and may be reset again.
-        if name not in self._pads and name in await self._runtime.names():
+        if name not in self._pads and name in await self._runtime.list_stored_scratchpad_names():
             return
         await self._get_open_scratchpad(name).close()
         del self._pads[name]
 
-    async def remove(self, name: str) -> None:
+    async def close_and_delete_scratchpad(self, name: str) -> None:
         """Delete everything of the scratchpad."""
         pad = self._pads.pop(name, None)
         if pad:
             await pad.close()
-        await self._runtime.remove(name)
+        await self._runtime.delete_scratchpad(name)
 
-    async def install(self, name: str, requirements: Sequence[str]) -> str:
+    async def install_allowed_packages(self, name: str, requirements: Sequence[str]) -> str:
         """Install packages if that is allowed; a running scratchpad can import them at once."""
         for requirement in requirements:
             if self._may_install is not None and not await self._may_install(requirement):
                 raise Refused(f"Installing '{requirement}' was not allowed.", hint="Do without it, or ask the person.")
-        return await self._runtime.install(check_scratchpad_name(name), requirements)
+        return await self._runtime.install_scratchpad_packages(check_scratchpad_name(name), requirements)
 
-    async def names(self) -> list[str]:
+    async def list_open_and_stored_names(self) -> list[str]:
         """Return the names of open and stored scratchpads, sorted."""
-        return sorted({*self._pads, *await self._runtime.names()})
+        return sorted({*self._pads, *await self._runtime.list_stored_scratchpad_names()})
 
     async def close(self) -> None:
         """End the processes of all scratchpads."""
@@ -174,7 +174,7 @@ class SessionScratchpads:
             await self._pads.popitem()[1].close()
         await self._runtime.close()
 
-    def _get_or_create(self, name: str) -> ScratchpadRunner:
+    def _get_or_create_scratchpad(self, name: str) -> ScratchpadRunner:
         if name not in self._pads:
             self._pads[name] = self._make_pad(check_scratchpad_name(name))
         return self._pads[name]
@@ -190,7 +190,7 @@ class SessionScratchpads:
         if self._may_install is None or not await self._may_install(package):
             return None
         try:
-            await self._runtime.install(name, [package])
+            await self._runtime.install_scratchpad_packages(name, [package])
         except HabitusError as error:
             log.info("Could not install %s: %s", package, error)
             return None
@@ -356,7 +356,7 @@ class _ScratchpadDaemon:
             try:
                 # A secret may be split between two pieces of output, which only a streaming redactor finds.
                 printed = self._redactor.open_redacting_stream()
-                done = await self._run_cell(request, lambda text: say({"said": printed.feed(text)}))
+                done = await self._run_and_record_cell(request, lambda text: say({"said": printed.feed(text)}))
                 say({"said": printed.end()})
                 say(done)
             except HabitusError as error:
@@ -369,9 +369,9 @@ class _ScratchpadDaemon:
         """Cancel the cell when the client hangs up: it sends nothing after its request."""
         await reader.read()
         with contextlib.suppress(HabitusError):
-            self._pads.cancel(self._name)
+            self._pads.cancel_cell_of_scratchpad(self._name)
 
-    async def _run_cell(self, request: dict[str, Any], watch: Callable[[str], None]) -> dict[str, Any]:
+    async def _run_and_record_cell(self, request: dict[str, Any], watch: Callable[[str], None]) -> dict[str, Any]:
         done = await self._pads.execute_code(
             self._name,
             str(request["exec"]),

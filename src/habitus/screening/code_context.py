@@ -91,7 +91,7 @@ def merge_taints(flows: Iterable[Taint]) -> Taint:
     return functools.reduce(lambda a, b: a | b, flows, NOTHING)
 
 
-def replace_text(flow: Taint, text: str) -> Taint:
+def replace_taint_text(flow: Taint, text: str) -> Taint:
     return replace(flow, text=text)
 
 

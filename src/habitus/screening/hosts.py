@@ -107,7 +107,7 @@ def get_domain(host: str) -> str:
 
 
 @functools.cache
-def _compile_key_pattern() -> re.Pattern[str]:
+def _compile_service_key_pattern() -> re.Pattern[str]:
     """The name of a key that belongs to one service: `GITHUB_TOKEN`, `stripe.api_key`."""
     names = "|".join(load_known_hosts().services)
     return re.compile(rf"(?<![a-z0-9])({names})[_.](?:\w{{1,30}}_)?(?:token|key|secret|pat|password)\b")
@@ -115,7 +115,7 @@ def _compile_key_pattern() -> re.Pattern[str]:
 
 def find_services_of_named_keys(text: str) -> frozenset[str]:
     """Return the services whose keys a text names."""
-    return frozenset(_compile_key_pattern().findall(text.lower()))
+    return frozenset(_compile_service_key_pattern().findall(text.lower()))
 
 
 def is_host_of_other_service(service: str, host: str) -> bool:

@@ -17,7 +17,7 @@ from habitus.screening.code_context import (
     Taint,
     get_command_pattern,
     merge_taints,
-    replace_text,
+    replace_taint_text,
 )
 from habitus.screening.findings import RiskLevel, ThreatKind
 from habitus.screening.hosts import find_hosts, is_throwaway_host
@@ -45,7 +45,7 @@ def find_javascript_threats(source: str, context: SkillCodeContext) -> tuple[Cod
     root = _create_parser().parse(source.encode("utf-8", "replace")).root_node
     foreign = context.hosts.find_first_foreign_host(source)
     is_made = re.search(r"chmod(?:Sync)?\(", source) is not None
-    script = _JavaScriptTracer(context=context, foreign=foreign, makes_executable=is_made)
+    script = _JavaScriptTaintAnalyzer(context=context, foreign=foreign, makes_executable=is_made)
     try:
         for script.is_judging in (False, True):  # once more for what is bound above from what is bound below
             script.evaluate_taint_of_node(root, 0)
@@ -56,7 +56,7 @@ def find_javascript_threats(source: str, context: SkillCodeContext) -> tuple[Cod
 
 
 @dataclass
-class _JavaScriptTracer:
+class _JavaScriptTaintAnalyzer:
     context: SkillCodeContext
     foreign: str  # the first host in the script that nobody knows
     names: dict[str, Taint] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class _JavaScriptTracer:
         match node.type:
             case "string" | "template_string":
                 parts = [self.evaluate_taint_of_node(part, depth + 1) for part in node.named_children]
-                return replace_text(merge_taints(parts), "".join(part.text for part in parts))
+                return replace_taint_text(merge_taints(parts), "".join(part.text for part in parts))
             case "escape_sequence":
                 return Taint(text={"\\n": "\n", "\\t": "\t"}.get(_node_text(node), _node_text(node)[1:]))
             case "string_fragment" | "number":
@@ -95,7 +95,7 @@ class _JavaScriptTracer:
                 return self._evaluate_taint_of_call(node, depth)
             case "binary_expression":
                 parts = [self.evaluate_taint_of_node(part, depth + 1) for part in node.named_children]
-                return replace_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
+                return replace_taint_text(merge_taints(parts), "".join(part.text for part in parts)[:2_000])
             case "for_in_statement":
                 self._assign_taint_to_pattern_names(
                     node.child_by_field_name("left"), self._evaluate_taint_of_field(node, "right", depth)
@@ -129,7 +129,7 @@ class _JavaScriptTracer:
                     keys=frozenset({found[1]}) if get_command_pattern("key_name").search(found[1]) else frozenset()
                 )
             )
-        return replace_text(self._evaluate_taint_of_field(node, "object", depth), "")
+        return replace_taint_text(self._evaluate_taint_of_field(node, "object", depth), "")
 
     def _bind_assigned_names_to_taint(self, node: Node, depth: int) -> Taint:
         target = node.child_by_field_name("name") or node.child_by_field_name("left")
@@ -151,7 +151,7 @@ class _JavaScriptTracer:
             return
         if target.type in ("identifier", "shorthand_property_identifier_pattern", "property_identifier"):
             old = self.names.get(_node_text(target), NOTHING)
-            self.names[_node_text(target)] = replace_text(old | flow, flow.text or old.text)
+            self.names[_node_text(target)] = replace_taint_text(old | flow, flow.text or old.text)
         for child in target.named_children if target.type != "member_expression" else ():
             self._assign_taint_to_pattern_names(child, flow)
 
@@ -244,7 +244,7 @@ class _JavaScriptTracer:
             return Taint(text="~")
         if get_command_pattern("joins").fullmatch(name):
             mark = "/" if name.startswith("path") else ""
-            return replace_text(
+            return replace_taint_text(
                 everything, mark.join(one.text for one in flows if one.text) if mark else everything.text
             )
         if get_command_pattern("reads").fullmatch(name) and get_command_pattern("secret_path").search(first.text):

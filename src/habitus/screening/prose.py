@@ -122,7 +122,7 @@ def find_prose_threats(
             ):
                 severity = (
                     RiskLevel.NOTE
-                    if one.is_excused_for_rule(deed.threat) and not one.has_command_sending_secret_to_stranger
+                    if one.is_excused_for_threat(deed.threat) and not one.has_command_sending_secret_to_stranger
                     else RiskLevel.HIGH
                 )
                 held |= {deed.threat} if severity is RiskLevel.HIGH else set()
@@ -190,7 +190,7 @@ class SentenceThreatSigns:
         is_command = re.search(r"\b(?:curl|wget|nc|scp|rsync)\s+\S*[-@/$~]", self.lower) is not None
         return bool(self.foreign_host) and is_command and get_concept_pattern("secret").search(self.lower) is not None
 
-    def is_excused_for_rule(self, threat: ThreatKind) -> bool:
+    def is_excused_for_threat(self, threat: ThreatKind) -> bool:
         """Whether the sentence shows an attack or asks first; asking excuses no claim to authority or secrecy."""
         return self._is_shown_as_attack or (
             threat not in (ThreatKind.OVERRIDES, ThreatKind.CONCEALS) and self._is_sentence_asking_person_first
@@ -249,7 +249,7 @@ class SentenceThreatSigns:
         if verb:
             return self._find_object_of_verb(verb, what)
         if sign.startswith("+"):
-            return next((found[0] for found in self._find_matches_of_allowed_verb(sign)), "")
+            return next((found[0] for found in self._find_matches_of_unnegated_verb(sign)), "")
         if sign == "host":
             return self.foreign_host
         if sign == "to_host":
@@ -267,7 +267,7 @@ class SentenceThreatSigns:
         is_led = get_concept_pattern("directed").search(led) is not None
         return bool(self.foreign_host) and is_led and get_concept_pattern("goes_there").search(led) is None
 
-    def _find_matches_of_allowed_verb(self, verb: str) -> list[re.Match[str]]:
+    def _find_matches_of_unnegated_verb(self, verb: str) -> list[re.Match[str]]:
         """The places of a verb that is not forbidden; with `+`, that tells the reader to do it."""
         acts = get_concept_pattern(verb.lstrip("+")).finditer(self.lower)
         return [
@@ -298,7 +298,7 @@ class SentenceThreatSigns:
         """Return the object of a verb, as it stands there; empty if there is none near it."""
         objects = list(get_concept_pattern(name).finditer(self.lower))
         is_close = verb.lstrip("+") in _WITH_CLOSE_OBJECTS
-        for act in self._find_matches_of_allowed_verb(verb) if objects else ():
+        for act in self._find_matches_of_unnegated_verb(verb) if objects else ():
             for one in objects:
                 between = self.lower[act.end() : one.start()]
                 is_passive = 0 <= act.start() - one.end() <= _CLOSE and get_concept_pattern("passive").search(

@@ -142,7 +142,7 @@ class _PythonThreatFinder(ast.NodeVisitor):
             else []
         )
         text, origins = shlex.join(parts) or self.values.evaluate_constant_text(first), self.values.find_origins(first)
-        if self.makes_executable and self.foreign and ValueOrigin.FETCHED in self.values.get_all_origins_in_file:
+        if self.makes_executable and self.foreign and ValueOrigin.FETCHED in self.values.all_value_origins_in_file:
             self.report(
                 ThreatKind.RUNS_DOWNLOADS, _HIGH, node, f"Runs a program that it downloads from {self.foreign}."
             )

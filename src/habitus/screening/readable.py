@@ -64,7 +64,7 @@ class HiddenText:
     says: str = ""
 
 
-def has_characters_to_examine(text: str) -> bool:
+def has_unusual_characters(text: str) -> bool:
     """Has it characters that need a closer look?"""
     return not text.isascii() and _STRANGE.search(text) is not None
 

@@ -30,7 +30,7 @@ from habitus.screening.readable import (
     HiddenText,
     find_encoded_text,
     find_invisible_text,
-    has_characters_to_examine,
+    has_unusual_characters,
     normalize_lookalikes,
 )
 from habitus.screening.statements import (
@@ -58,7 +58,7 @@ def scan_skill(tree: Tree, policy: ScreeningPolicy = ScreeningPolicy()) -> tuple
         for path, file in sorted(tree.items())
         if (text := _extract_readable_text_of_file(path, file)) is not None
     }
-    seen = {path: normalize_lookalikes(text, strange=has_characters_to_examine(text)) for path, text in texts.items()}
+    seen = {path: normalize_lookalikes(text, strange=has_unusual_characters(text)) for path, text in texts.items()}
     references = file_kinds.FileReferences.from_texts((text.lower() for text in seen.values()), tree)
     findings = [found for path, file in sorted(tree.items()) for found in _scan_unreadable_file(path, file, references)]
     head = next((text[:1600] for path, text in seen.items() if path.lower().endswith("skill.md")), "")
@@ -228,7 +228,7 @@ class ScannedFile:
         is_worth_reading = get_command_pattern("marks_of_code").search(block.text) is not None
         for found in find_code_threats(block.text, language, self.hosts) if is_worth_reading else ():
             is_held = found.severity is RiskLevel.HIGH and (
-                block.is_runnable or self._is_finding_kept_for_file_kind(found)
+                block.is_runnable or self._can_finding_be_high_risk_in_file(found)
             )
             yield self._make_finding_at_line(
                 block.line + found.line - 1, found.rule, RiskLevel.HIGH if is_held else RiskLevel.NOTE, found.why
@@ -256,7 +256,9 @@ class ScannedFile:
             ):
                 is_excused = found.rule != ThreatKind.SENDS_SECRETS and is_command_excused(sentence, before)
                 is_held = (
-                    found.severity is RiskLevel.HIGH and self._is_finding_kept_for_file_kind(found) and not is_excused
+                    found.severity is RiskLevel.HIGH
+                    and self._can_finding_be_high_risk_in_file(found)
+                    and not is_excused
                 )
                 yield self._make_finding_at_line(
                     unit.get_line_at(start), found.rule, RiskLevel.HIGH if is_held else RiskLevel.NOTE, found.why
@@ -277,19 +279,19 @@ class ScannedFile:
         lines = [code for code in _SPAN.findall(unit.text) if code != paths[0][0]]
         text = "\n".join(lines or [after])[:_LONGEST_WRITTEN]
         for found in find_code_threats(f"cat >> '{path}' <<'HABITUS_END'\n{text}\nHABITUS_END\n", "sh", self.hosts):
-            is_held = found.severity is RiskLevel.HIGH and self._is_finding_kept_for_file_kind(found)
+            is_held = found.severity is RiskLevel.HIGH and self._can_finding_be_high_risk_in_file(found)
             yield self._make_finding_at_line(
                 unit.get_line_at(paths[0].start()), found.rule, RiskLevel.HIGH if is_held else RiskLevel.NOTE, found.why
             )
 
-    def _is_finding_kept_for_file_kind(self, found: CodeFinding) -> bool:
+    def _can_finding_be_high_risk_in_file(self, found: CodeFinding) -> bool:
         """In a file for reference, prose counts if it has a command, a foreign host and a secret."""
         return self.is_instruction or found.rule == ThreatKind.SENDS_SECRETS
 
     def _find_and_scan_hidden_texts(self) -> Iterator[Finding]:
         """What was hidden is scanned like the rest, and being hidden makes it worse."""
         for hidden in (
-            *(find_invisible_text(self.raw) if has_characters_to_examine(self.raw) else ()),
+            *(find_invisible_text(self.raw) if has_unusual_characters(self.raw) else ()),
             *find_encoded_text(self.text),
         ):
             if hidden.rule != "encoded_text":

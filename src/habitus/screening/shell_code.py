@@ -18,7 +18,7 @@ from habitus.screening.code_context import (
     get_command_names,
     get_command_pattern,
     merge_taints,
-    replace_text,
+    replace_taint_text,
 )
 from habitus.screening.findings import RiskLevel, ThreatKind
 from habitus.screening.hosts import find_hosts, is_throwaway_host
@@ -42,7 +42,7 @@ _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 def find_shell_threats_and_output(source: str, context: SkillCodeContext) -> tuple[tuple[CodeFinding, ...], Taint]:
     """Return what commands do that a person should know of, and what they print."""
-    tracer = _ShellTracer(context=context)
+    tracer = _ShellTaintAnalyzer(context=context)
     try:
         printed = tracer.trace_script_output(source)
     except RecursionError:
@@ -52,7 +52,7 @@ def find_shell_threats_and_output(source: str, context: SkillCodeContext) -> tup
 
 
 @dataclass
-class _ShellTracer:
+class _ShellTaintAnalyzer:
     context: SkillCodeContext
     found: list[CodeFinding] = field(default_factory=list)
     variables: dict[str, Taint] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class _ShellTracer:
         return (
             Taint(text=get_command_pattern("home").sub("~", text))
             if not parts
-            else replace_text(merge_taints(parts), get_command_pattern("home").sub("~", text))
+            else replace_taint_text(merge_taints(parts), get_command_pattern("home").sub("~", text))
         )
 
     def _expand_variable_into_taint(self, text: str) -> Taint:
@@ -178,7 +178,7 @@ class _ShellTracer:
                     for target in part.children_by_field_name("destination")
                 ]
                 if operator == "<":
-                    stdin = stdin | merge_taints(self._read_file(target) for target in targets)
+                    stdin = stdin | merge_taints(self._get_taint_of_file(target) for target in targets)
                 else:
                     written += targets
         body = node.child_by_field_name("body")
@@ -193,7 +193,7 @@ class _ShellTracer:
             self._record_and_report_file_write(self.socket or target if target.isdigit() else target, flow)
         return flow
 
-    def _read_file(self, path: str) -> Taint:
+    def _get_taint_of_file(self, path: str) -> Taint:
         """Return what reading a file gives."""
         path = path.lstrip("@<")
         if path in self.files:
@@ -290,7 +290,7 @@ class _ShellTracer:
             return self._trace_and_report_command([*inner, stdin], stdin) if inner else stdin
         self._report_threats_of_deletion(name, words, given | Taint(personal=stdin.personal))
         if name == "crontab":
-            self._report_threats_of_autostart("crontab", stdin | merge_taints(map(self._read_file, words[1:])))
+            self._report_threats_of_autostart("crontab", stdin | merge_taints(map(self._get_taint_of_file, words[1:])))
         if name == "tee":
             for word in words[1:]:
                 if not word.startswith("-"):
@@ -319,17 +319,17 @@ class _ShellTracer:
         read = (
             NOTHING
             if name in get_command_names("no_readers")
-            else merge_taints(self._read_file(parse_file_named_by_argument(word)) for word in words[1:])
+            else merge_taints(self._get_taint_of_file(parse_file_named_by_argument(word)) for word in words[1:])
         )
         if read.secret and not get_command_pattern("settings_file").search(read.secret):
             self._report(READS_SECRETS, f"Reads {read.secret}.", RiskLevel.NOTE)
         if name in get_command_names("copiers"):
             read = read | Taint(personal=next(filter(None, map(self._match_personal_folder, words[1:])), ""))
-        through = replace_text(
+        through = replace_taint_text(
             stdin | given | read, given.text if name in ("echo", "printf") else stdin.text or given.text
         )
         if name in ("cat", "head", "tail") and not read.secret:
-            through = replace_text(through, merge_taints([stdin, read]).text)
+            through = replace_taint_text(through, merge_taints([stdin, read]).text)
         if name in ("tar", "unzip", "git") and (through.fetched or (name == "git" and "clone" in words)):
             host = through.fetched or self.context.hosts.find_first_foreign_host(" ".join(words))
             self.folders |= dict.fromkeys((word.rstrip("/") for word in words[2:] if not word.startswith("-")), host)
@@ -349,7 +349,7 @@ class _ShellTracer:
             if name in ("mv", "cp", "install") and len(words) > 2:
                 self.files |= {words[-1]: through, f"./{words[-1]}": through}
             for word in words[1:]:
-                if re.search(r"[/.]", word) and not self._read_file(word).secret and word not in self.files:
+                if re.search(r"[/.]", word) and not self._get_taint_of_file(word).secret and word not in self.files:
                     self.files[word] = through
         return through
 

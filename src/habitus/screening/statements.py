@@ -80,7 +80,7 @@ class _PageReader:
     def parse_page(self, text: str) -> ProsePage:
         first = 1
         if front := _FRONT_MATTER.match(text):
-            self._read_front_matter(front[1])
+            self._add_statements_of_front_matter(front[1])
             first += front[0].count("\n")
             text = text[front.end() :]
         fence, language, start, inside = "", "", 0, list[str]()
@@ -96,13 +96,13 @@ class _PageReader:
                 self._add_pending_lines_as_paragraph()
                 fence, language, start = mark[1], mark[2].lower(), number + 1
             else:
-                self._read_line(number, line)
+                self._add_line_to_paragraph_or_table(number, line)
         if fence:
             self._add_code_block_at_fence_end(language, start, inside)
         self._add_pending_lines_as_paragraph()
         return ProsePage(statements=tuple(self.statements), blocks=tuple(self.blocks), units=tuple(self.units))
 
-    def _read_front_matter(self, front: str) -> None:
+    def _add_statements_of_front_matter(self, front: str) -> None:
         """The description is in every prompt; other values are read like the rest."""
         key, value, start = "", list[str](), 2
         for number, line in enumerate([*front.split("\n"), "end:"], 2):
@@ -123,23 +123,23 @@ class _PageReader:
         )
         for number, line in enumerate(lines, start):
             if _SAID_IN_FENCES.fullmatch(language):
-                self._read_line(number, line)
+                self._add_line_to_paragraph_or_table(number, line)
             elif "#" in line or "//" in line or "--" in line:
-                self._read_line(number, line)
+                self._add_line_to_paragraph_or_table(number, line)
                 self._add_pending_lines_as_paragraph()
         self._add_pending_lines_as_paragraph()
 
-    def _read_line(self, number: int, line: str) -> None:
+    def _add_line_to_paragraph_or_table(self, number: int, line: str) -> None:
         if not line.strip() or (_OPENS_UNIT.match(line) and self.pending):
             self._add_pending_lines_as_paragraph()
         if line.lstrip().startswith("|") and line.count("|") > 1:
-            self._read_table_row(number, line)
+            self._add_statements_of_table_row(number, line)
         elif line.strip():
             self.pending.append((number, _DECORATION.sub("", _MARKS.sub("", line, count=1))))
             if line.lstrip().startswith("#"):
                 self._add_pending_lines_as_paragraph()
 
-    def _read_table_row(self, number: int, line: str) -> None:
+    def _add_statements_of_table_row(self, number: int, line: str) -> None:
         """Each cell is a statement of its own; a command may have pipes in it, so the row is kept whole as well."""
         row = _DECORATION.sub("", line.strip().strip("|"))
         if _RULER.fullmatch(row):

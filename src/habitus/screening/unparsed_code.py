@@ -76,7 +76,7 @@ def _find_threats_across_lines(code: str, context: SkillCodeContext) -> Iterator
     if host and ((secrets and is_theft) or wrong):
         what = min(secrets) if secrets and is_theft else wrong[0]
         yield _make_finding(ThreatKind.SENDS_SECRETS, at, context.judge_secret_sending(what, host)[0])
-    names = _find_names_led_to(host, [line for _, line in lines]) if host else set()
+    names = _find_names_holding_host_address(host, [line for _, line in lines]) if host else set()
     for number, line in lines:
         runs = get_command_pattern("evaluators").search(line)
         if runs and host and (host in line or names & set(re.findall(r"\w+", line[runs.end() :]))):
@@ -98,7 +98,7 @@ def _find_threats_across_lines(code: str, context: SkillCodeContext) -> Iterator
         )
 
 
-def _find_names_led_to(host: str, lines: Sequence[str]) -> set[str]:
+def _find_names_holding_host_address(host: str, lines: Sequence[str]) -> set[str]:
     """The names that hold an address of the host, or what was made from one of these."""
     names = set[str]()
     for line in lines:

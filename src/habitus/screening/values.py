@@ -98,7 +98,7 @@ class PythonValueTable:
         self.called = NONE.union(
             *(self.find_origins(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr))
         )
-        for node in ast.walk(tree) if ValueOrigin.FETCHED in self.get_all_origins_in_file else ():
+        for node in ast.walk(tree) if ValueOrigin.FETCHED in self.all_value_origins_in_file else ():
             if isinstance(node, ast.Call) and get_command_pattern("python_writes").fullmatch(
                 self.resolve_dotted_call_name(node.func)
             ):
@@ -170,7 +170,7 @@ class PythonValueTable:
                 self.secret_paths.add(name)
 
     @property
-    def get_all_origins_in_file(self) -> ValueOrigins:
+    def all_value_origins_in_file(self) -> ValueOrigins:
         return NONE.union(self.called, *self.origins.values())
 
     def resolve_dotted_call_name(self, node: ast.AST) -> str:

@@ -101,7 +101,7 @@ _REBUILD_AFTER = 1000
 _Number = TypeVar("_Number", np.uint32, np.int32)
 
 
-def _cut_slices(values: NDArray[_Number], starts: Slots, places: Slots) -> list[NDArray[_Number]]:
+def _slice_values_by_slot(values: NDArray[_Number], starts: Slots, places: Slots) -> list[NDArray[_Number]]:
     # One pass over plain integers: a call for each slot takes three times as long.
     spans = zip(starts[places].tolist(), starts[places + 1].tolist(), strict=True)
     return [values[start:end] for start, end in spans]
@@ -113,7 +113,7 @@ class RemoteDocumentCounter(Protocol):
     documents: int
     with_body: int
 
-    def count_documents(self, codes: Codes) -> NDArray[np.int64]:
+    def count_documents_with_each_term(self, codes: Codes) -> NDArray[np.int64]:
         """Return the number of these documents that contain each term."""
         ...
 
@@ -161,13 +161,15 @@ class SearchCorpus:
         other._beyond = (self, beyond)
         return other
 
-    def replace_entries(self, entries: Sequence[IndexEntry], vectors: Vectors, removed_ids: Sequence[str] = ()) -> None:
+    def add_or_replace_and_remove_entries(
+        self, entries: Sequence[IndexEntry], vectors: Vectors, removed_ids: Sequence[str] = ()
+    ) -> None:
         """Add these entries, replacing those with the same ids, and remove the documents in `removed_ids`."""
         for id in (*removed_ids, *(entry.id for entry in entries)):
             slot = self.slots.pop(id, None)
             if slot is not None:
                 self.alive[slot] = False
-                self.postings.count_removed_document_terms(self.get_codes(slot))
+                self.postings.subtract_removed_document_from_counts(self.get_term_codes_at_slot(slot))
         # A rebuild costs about as much as a thousand single changes.
         is_much = len(entries) > min(_REBUILD_AFTER, len(self.slots) // 4)
         if not self.slots or is_much or self.postings.added_count + self._dead_slot_count > _REBUILD_AFTER:
@@ -178,15 +180,17 @@ class SearchCorpus:
         self._vocabulary.compute_codes_and_vectors_of_new_words()
         self._forget_counts()
 
-    def drop_documents_with_changed_digest(self, digests: Mapping[str, str]) -> list[str]:
+    def drop_outdated_and_list_ids_to_load(self, digests: Mapping[str, str]) -> list[str]:
         """Remove documents whose digest changed; return the ids that have to be loaded."""
-        self.replace_entries([], self.vectors[:0], [id for id in self.ids if digests.get(id) != self.get_digest(id)])
+        self.add_or_replace_and_remove_entries(
+            [], self.vectors[:0], [id for id in self.ids if digests.get(id) != self.get_digest_of_document(id)]
+        )
         return [id for id in digests if id not in self.slots]
 
     def _rebuild_index(self, kept: Sequence[int], entries: Sequence[IndexEntry], vectors: Vectors) -> None:
         """Rebuild from the kept slots and more entries."""
         together = np.concatenate([self.vectors[kept], vectors]) if len(kept) else vectors
-        every = (*(self.get_entry(slot) for slot in kept), *entries)
+        every = (*(self.get_entry_at_slot(slot) for slot in kept), *entries)
         packed = pack_entries(every, together, self._vocabulary.assign_word_ids)
         self._use_packed_index(replace(packed, spelled=self._vocabulary.spelled))
 
@@ -226,12 +230,12 @@ class SearchCorpus:
         self.postings.add_entry(slot, entry)
         self.slots[entry.id] = slot
 
-    def get_entry(self, slot: int) -> IndexEntry:
+    def get_entry_at_slot(self, slot: int) -> IndexEntry:
         """Return the entry of a slot."""
         later = slot - len(self._first)
-        return self._first.get_entry(slot) if later < 0 else self._later[later]
+        return self._first.get_entry_at_slot(slot) if later < 0 else self._later[later]
 
-    def get_digest(self, id: str) -> str:
+    def get_digest_of_document(self, id: str) -> str:
         """Return the digest of the document with this id; empty if there is none."""
         slot = self.slots.get(id, -1)
         if slot < 0:
@@ -239,27 +243,27 @@ class SearchCorpus:
         later = slot - len(self._first)
         return self._first.digests[slot] if later < 0 else self._later[later].digest
 
-    def collect_codes(self, slots: Slots) -> list[Codes]:
+    def collect_term_codes_of_slots(self, slots: Slots) -> list[Codes]:
         """Return the term codes of each of these slots."""
         if self._later:
-            return [self.get_codes(slot) for slot in slots.tolist()]
-        return _cut_slices(self._first.codes, self._first.code_starts, slots)
+            return [self.get_term_codes_at_slot(slot) for slot in slots.tolist()]
+        return _slice_values_by_slot(self._first.codes, self._first.code_starts, slots)
 
-    def collect_word_ids(self, slots: Slots) -> list[WordIds]:
+    def collect_word_ids_of_slots(self, slots: Slots) -> list[WordIds]:
         """Return the word numbers of each of these slots."""
         if self._later:
-            return [self.get_word_ids(slot) for slot in slots.tolist()]
-        return _cut_slices(self._first.word_ids, self._first.word_starts, slots)
+            return [self.get_word_ids_at_slot(slot) for slot in slots.tolist()]
+        return _slice_values_by_slot(self._first.word_ids, self._first.word_starts, slots)
 
-    def get_codes(self, slot: int) -> Codes:
+    def get_term_codes_at_slot(self, slot: int) -> Codes:
         """Return the term codes of a slot, in reading order."""
         later = slot - len(self._first)
-        return self._first.get_codes(slot) if later < 0 else self._later[later].codes
+        return self._first.get_term_codes_at_slot(slot) if later < 0 else self._later[later].codes
 
-    def get_word_ids(self, slot: int) -> WordIds:
+    def get_word_ids_at_slot(self, slot: int) -> WordIds:
         """Return the word numbers of a slot."""
         later = slot - len(self._first)
-        return self._first.get_word_ids(slot) if later < 0 else self._later_words[later]
+        return self._first.get_word_ids_at_slot(slot) if later < 0 else self._later_words[later]
 
     @property
     def vectors(self) -> Vectors:
@@ -302,26 +306,28 @@ class SearchCorpus:
     def compute_rarity(self, codes: Codes) -> NDArray[np.float32]:
         """Return the idf of each term."""
         held = self if self._beyond is None else self._beyond[0]
-        return self._compute_rarity_by_counts(codes, held.postings.count_documents(codes))
+        return self._compute_rarity_by_counts(codes, held.postings.count_living_documents_with_each_term(codes))
 
     def _compute_rarity_by_counts(self, codes: Codes, counts: NDArray[np.int64]) -> NDArray[np.float32]:
         if self._beyond is not None:
-            counts = counts + self._beyond[1].count_documents(codes)
+            counts = counts + self._beyond[1].count_documents_with_each_term(codes)
         total = max(self.document_count, 1)
         return np.log1p((total - counts + 0.5) / (counts + 0.5)).astype(np.float32)
 
-    def _count_documents_with_words(self, ids: WordIds, codes: Codes) -> NDArray[np.int64]:
+    def _count_documents_with_each_word(self, ids: WordIds, codes: Codes) -> NDArray[np.int64]:
         """Return the number of documents with the terms of sorted distinct words; those of the words that were there
         at the last rebuild are counted once.
         """
         counted = self._built_word_counts
         if counted is None:
-            counted = self._built_word_counts = self.postings.count_built_documents(self._vocabulary.codes)
+            counted = self._built_word_counts = self.postings.count_documents_with_each_term_at_rebuild(
+                self._vocabulary.codes
+            )
         known = int(np.searchsorted(ids, len(counted)))
         counts = counted[ids[:known]]
         if known < len(ids):
-            counts = np.concatenate([counts, self.postings.count_built_documents(codes[known:])])
-        return self.postings.adjust_counts(codes, counts)
+            counts = np.concatenate([counts, self.postings.count_documents_with_each_term_at_rebuild(codes[known:])])
+        return self.postings.adjust_counts_for_changes_since_rebuild(codes, counts)
 
     def find_distinct_words(self, ids: WordIds) -> tuple[WordIds, WordIds]:
         """Return the sorted distinct words, and for each given word the index of its distinct one."""
@@ -330,7 +336,7 @@ class SearchCorpus:
     def get_codes_and_rarity_of_words(self, ids: WordIds) -> tuple[Codes, NDArray[np.float32]]:
         """Return the term code and idf of sorted distinct words."""
         codes, held = self._vocabulary.codes[ids], self if self._beyond is None else self._beyond[0]
-        return codes, self._compute_rarity_by_counts(codes, held._count_documents_with_words(ids, codes))
+        return codes, self._compute_rarity_by_counts(codes, held._count_documents_with_each_word(ids, codes))
 
     def compute_cosines_of_words(self, ids: WordIds, others: Vectors) -> Vectors:
         """Return the cosine of each of some sorted distinct words (rows) with each of other unit vectors."""

@@ -54,7 +54,7 @@ class SearchIndex(DocumentSearcher):
     ) -> None:
         super().__init__(embedder, SearchCorpus(embedder), learned_requests.LearnedRequestSet(embedder.width), clock)
         self._engine = engine
-        self._space = store.VectorSpace(collection=collection, model=embedder.name, width=embedder.width)
+        self._space = store.CollectionEmbeddingModel(collection=collection, model=embedder.name, width=embedder.width)
         self._file = None if folder is None else get_index_path(folder, collection, embedder)
         # Documents that differ from those in the file.
         self._unkept = 0
@@ -79,11 +79,11 @@ class SearchIndex(DocumentSearcher):
         """
         index = cls(engine, collection, embedder or get_default_embedder(), clock, folder)
         # The caller may be about to replace everything, so repairs wait for the first search.
-        index._refresh(repair=False)
+        index._load_changes_and_repair_rows(repair=False)
         return index
 
     def with_documents(self, documents: Sequence[SearchDocument], removed_ids: Sequence[str] = ()) -> DocumentSearcher:
-        self._refresh()
+        self._load_changes_and_repair_rows()
         return super().with_documents(documents, removed_ids)
 
     def put_documents(self, documents: Iterable[SearchDocument], *, refresh: bool = True) -> int:
@@ -93,13 +93,13 @@ class SearchIndex(DocumentSearcher):
         """
         newest = {document.id: document for document in documents}
         digests = {id: compute_document_digest(document) for id, document in newest.items()}
-        with self._open_snapshot(refresh=refresh, repair=False) as corpus:
-            changed = [newest[id] for id, now in digests.items() if corpus.get_digest(id) != now]
+        with self._open_current_corpus(refresh=refresh, repair=False) as corpus:
+            changed = [newest[id] for id, now in digests.items() if corpus.get_digest_of_document(id) != now]
         for some in sql.split_batches(changed, _BATCH_SIZE):
             self._write_documents(some, digests)
         if refresh:
             clear_term_code_cache()
-            self._refresh(repair=False)
+            self._load_changes_and_repair_rows(repair=False)
         return len(changed)
 
     def _write_documents(self, documents: Sequence[SearchDocument], digests: Mapping[str, str]) -> None:
@@ -114,18 +114,18 @@ class SearchIndex(DocumentSearcher):
 
     def repair(self) -> None:
         """Repair damaged rows, and those of another model, now instead of at the next search."""
-        self._refresh()
+        self._load_changes_and_repair_rows()
 
     def remove_documents(self, ids: Iterable[str], *, forget: bool = True) -> None:
         """Remove documents, with the requests learned for them unless `forget` is False."""
         gone = list(dict.fromkeys(ids))
-        with self._open_snapshot():
+        with self._open_current_corpus():
             forgotten = [key for id in gone for key in self._learned.list_keys_of_item(id)] if forget else []
         with sql.write_transaction(self._engine) as conn:
             store.increment_collection_generation(conn, self._space.collection)
             store.delete_learned_requests(conn, self._space.collection, forgotten)
             store.delete_documents(conn, self._space.collection, gone)
-        self._refresh()
+        self._load_changes_and_repair_rows()
 
     def learn_request(self, id: str, text: str, *, weight: float = 1.0, at: float | None = None) -> None:
         """Remember that a request led to this document. The caller has redacted it."""
@@ -140,38 +140,38 @@ class SearchIndex(DocumentSearcher):
         now = self._clock() if at is None else at
         vectors = self._compute_missing_vectors({compute_normalized_text_digest(text): text for _, text in asked})
         with sql.write_transaction(self._engine) as conn, self._lock:
-            self._refresh(repair=False)
-            new, gone = self._learned.plan_additions(asked, weight, now)
+            self._load_changes_and_repair_rows(repair=False)
+            new, gone = self._learned.plan_requests_to_store_and_delete(asked, weight, now)
             generation = store.increment_collection_generation(conn, self._space.collection)
             store.write_learned_requests(conn, self._space.collection, generation, new)
             store.delete_learned_requests(conn, self._space.collection, gone)
             store.write_vectors(conn, self._space.model, vectors)
-        self._refresh()
+        self._load_changes_and_repair_rows()
 
     def forget_requests(self, texts: Collection[str]) -> int:
         """Forget the learned requests with these texts; return how many."""
-        with self._open_snapshot():
+        with self._open_current_corpus():
             gone = [(past.item, past.digest) for past in self._learned.list_requests() if past.text in texts]
         with sql.write_transaction(self._engine) as conn:
             store.increment_collection_generation(conn, self._space.collection)
             store.delete_learned_requests(conn, self._space.collection, gone)
             store.delete_unused_vectors(conn, [digest for _, digest in gone])
-        self._refresh()
+        self._load_changes_and_repair_rows()
         return len(gone)
 
     def list_learned_request_texts(self) -> frozenset[str]:
         """Return the texts of all learned requests."""
-        with self._open_snapshot():
+        with self._open_current_corpus():
             return frozenset(past.text for past in self._learned.list_requests())
 
     def list_ids_with_learned_requests(self) -> frozenset[str]:
         """Return the ids that have learned requests."""
-        with self._open_snapshot(repair=False):
-            return self._learned.list_items()
+        with self._open_current_corpus(repair=False):
+            return self._learned.list_ids_of_items_with_requests()
 
     def list_ids(self) -> frozenset[str]:
         """Return the ids of all documents."""
-        with self._open_snapshot() as corpus:
+        with self._open_current_corpus() as corpus:
             return frozenset(corpus.slots)
 
     @property
@@ -181,7 +181,7 @@ class SearchIndex(DocumentSearcher):
 
     def describe(self) -> IndexReport:
         """Return the size and the embedding model of the index, with notes about problems."""
-        with self._open_snapshot() as corpus:
+        with self._open_current_corpus() as corpus:
             documents = len(corpus) + (0 if self.server is None else self.server.documents)
             return IndexReport(
                 collection=self._space.collection,
@@ -193,14 +193,14 @@ class SearchIndex(DocumentSearcher):
             )
 
     @contextmanager
-    def _open_snapshot(self, *, refresh: bool = True, repair: bool = True) -> Iterator[SearchCorpus]:
+    def _open_current_corpus(self, *, refresh: bool = True, repair: bool = True) -> Iterator[SearchCorpus]:
         """Refresh from the database, then yield the current corpus."""
         if refresh:
-            self._refresh(repair=repair)
-        with super()._open_snapshot() as corpus:
+            self._load_changes_and_repair_rows(repair=repair)
+        with super()._open_current_corpus() as corpus:
             yield corpus
 
-    def _refresh(self, *, repair: bool = True) -> None:
+    def _load_changes_and_repair_rows(self, *, repair: bool = True) -> None:
         """Load the changes since the last refresh, and repair damaged rows."""
         self._load_changes()
         if repair and (self._damaged or self._damaged_requests):
@@ -227,14 +227,14 @@ class SearchIndex(DocumentSearcher):
         if kept is None:
             corpus, new = self._corpus.copy(), store.load_changed_entries(conn, space, after=self._generation)
         else:
-            outdated = kept.drop_documents_with_changed_digest(store.load_document_digests(conn, space.collection))
+            outdated = kept.drop_outdated_and_list_ids_to_load(store.load_document_digests(conn, space.collection))
             corpus, new = kept, store.load_entries_by_id(conn, space, outdated)
-        corpus.replace_entries(new.entries, new.vectors)
+        corpus.add_or_replace_and_remove_entries(new.entries, new.vectors)
         self._learned.add_requests(requests.sound)
         # Deletions leave no row behind; a differing count reveals them.
         if len(corpus) + len(new.damaged) != store.count_documents(conn, space.collection):
             gone = sorted(corpus.slots.keys() - store.list_document_ids(conn, space.collection))
-            corpus.replace_entries([], new.vectors[:0], gone)
+            corpus.add_or_replace_and_remove_entries([], new.vectors[:0], gone)
         if len(self._learned) + len(requests.damaged) != store.count_learned_requests(conn, space.collection):
             self._learned.drop_requests(
                 self._learned.list_request_keys() - store.list_request_keys(conn, space.collection)
@@ -297,7 +297,7 @@ def open_index(engine: sa.Engine, collection: str, encoder: str, weights: Path, 
     """Open an index with the configured encoder; while most documents lack its vectors, use the static one and add a
     note.
     """
-    if is_nearly_embedded(engine, collection, encoder, weights):
+    if has_few_documents_without_vector(engine, collection, encoder, weights):
         return SearchIndex.open(engine, collection, embedder=build_encoder(encoder, weights), folder=dir)
     index = SearchIndex.open(engine, collection, folder=dir)
     there, missing = _count_documents_with_and_without_vector(engine, collection, build_encoder(encoder, weights))
@@ -305,7 +305,7 @@ def open_index(engine: sa.Engine, collection: str, encoder: str, weights: Path, 
     return index
 
 
-def is_nearly_embedded(engine: sa.Engine, collection: str, encoder_name: str, weights: Path) -> bool:
+def has_few_documents_without_vector(engine: sa.Engine, collection: str, encoder_name: str, weights: Path) -> bool:
     """Return whether so few documents lack a vector of the encoder that a search can wait for them."""
     return (
         encoder_name == "static"
@@ -329,7 +329,7 @@ def build_encoder(name: str, weights: Path) -> Embedder:
 
 def _count_documents_with_and_without_vector(engine: sa.Engine, collection: str, embedder: Embedder) -> tuple[int, int]:
     """Return how many documents have a vector of this encoder, and how many have none."""
-    space = store.VectorSpace(collection=collection, model=embedder.name, width=embedder.width)
+    space = store.CollectionEmbeddingModel(collection=collection, model=embedder.name, width=embedder.width)
     with sql.read_transaction(engine) as conn:
         there = store.count_embedded_documents(conn, space)
         return there, store.count_documents(conn, collection) - there

@@ -65,7 +65,7 @@ def select_excess_requests(requests: Iterable[LearnedRequest], now: float) -> li
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RequestSimilarity:
+class SimilarityToLearnedRequests:
     """How similar a new request is to the learned requests of each item, with the cosines to the nearest and to their
     mean.
     """
@@ -83,7 +83,7 @@ class RequestSimilarity:
         order = np.argsort(-(self.values.sum(1) + self.nearest), kind="stable")[:count]
         return [items[row] for row in order.tolist()]
 
-    def select_similarities_of_items(self, ids: Sequence[str]) -> RequestSimilarity:
+    def select_similarities_of_items(self, ids: Sequence[str]) -> SimilarityToLearnedRequests:
         """Return the similarity to these items; zeros for one without learned requests."""
         rows = [self.items.get(id, -1) for id in ids] if self.items else np.full(len(ids), -1)
 
@@ -91,7 +91,7 @@ class RequestSimilarity:
             # The last row, of zeros, is that of an unknown item.
             return np.concatenate([array, np.zeros((1, *array.shape[1:]), dtype=np.float32)])[rows]
 
-        return RequestSimilarity(
+        return SimilarityToLearnedRequests(
             items=dict(zip(ids, range(len(ids)), strict=True)),
             values=select(self.values),
             nearest=select(self.nearest),
@@ -101,7 +101,7 @@ class RequestSimilarity:
 
 
 _NONE = np.zeros(0, dtype=np.float32)
-_NO_SIMILARITY = RequestSimilarity(
+_NO_SIMILARITY = SimilarityToLearnedRequests(
     items={}, values=np.zeros((0, len(USE_SIGNAL_NAMES)), np.float32), nearest=_NONE, usual=_NONE, familiarity=_NONE
 )
 
@@ -125,7 +125,7 @@ class LearnedRequestSet:
         with self._lock:
             return [request for of_item in self._requests.values() for request in of_item.values()]
 
-    def list_items(self) -> frozenset[str]:
+    def list_ids_of_items_with_requests(self) -> frozenset[str]:
         with self._lock:
             return frozenset(self._requests)
 
@@ -136,7 +136,7 @@ class LearnedRequestSet:
     def list_keys_of_item(self, item: str) -> list[tuple[str, str]]:
         return [(item, digest) for digest in self._requests.get(item, ())]
 
-    def plan_additions(
+    def plan_requests_to_store_and_delete(
         self, asked: Sequence[tuple[str, str]], weight: float, now: float
     ) -> tuple[list[LearnedRequest], list[tuple[str, str]]]:
         """Return the requests to store for these pairs of item and text, and the keys to delete. Changes nothing
@@ -179,7 +179,7 @@ class LearnedRequestSet:
                         self._summary.remove_request((item, digest))
             self._requests = {item: of_item for item, of_item in self._requests.items() if of_item}
 
-    def compute_similarity(self, text: str, vector: Vector, now: float) -> RequestSimilarity:
+    def compute_similarity(self, text: str, vector: Vector, now: float) -> SimilarityToLearnedRequests:
         """Return the similarity of a new request to each item's."""
         if not self._count:
             return _NO_SIMILARITY
@@ -224,10 +224,10 @@ class _LearnedRequestStatistics:
         self._rows[self._keys[row]] = row
         self._said.append(_hash_terms_and_term_pairs(request.text))
         self._vectors, self._owners, self._strengths = (
-            _append_row_with_spare_capacity(array, row) for array in (self._vectors, self._owners, self._strengths)
+            _grow_array_if_row_is_beyond(array, row) for array in (self._vectors, self._owners, self._strengths)
         )
         self._sums, self._counts, self._word_sums, self._squares = (
-            _append_row_with_spare_capacity(array, owner)
+            _grow_array_if_row_is_beyond(array, owner)
             for array in (self._sums, self._counts, self._word_sums, self._squares)
         )
         self._vectors[row], self._owners[row] = request.vector, owner
@@ -281,7 +281,7 @@ class _LearnedRequestStatistics:
         self._changes = 0
         return self._inverse
 
-    def compute_similarity(self, text: str, vector: Vector) -> RequestSimilarity:
+    def compute_similarity(self, text: str, vector: Vector) -> SimilarityToLearnedRequests:
         asked, count = _hash_terms_and_term_pairs(text), len(self._items)
         meaning, nearest, usual = (np.zeros(count, dtype=np.float32) for _ in range(3))
         owners, counts = self._owners[: len(self._rows)], self._counts[:count]
@@ -292,7 +292,7 @@ class _LearnedRequestStatistics:
             np.maximum.at(nearest, owners, self._vectors[: len(self._rows)] @ vector)
         else:
             np.maximum.at(nearest, owners, self._compute_word_overlap_per_request(asked))
-        return RequestSimilarity(
+        return SimilarityToLearnedRequests(
             items=dict(self._items),
             values=np.stack(
                 [meaning / 10, self._compute_word_log_ratios(asked) / 10, _scale_cosines_above_chance(nearest)], axis=1
@@ -330,7 +330,7 @@ class _LearnedRequestStatistics:
         return np.array([len(asked & past) / max(len(asked | past), 1) for past in self._said], dtype=np.float32)
 
 
-def _append_row_with_spare_capacity(array: NDArray[Any], row: int) -> NDArray[Any]:
+def _grow_array_if_row_is_beyond(array: NDArray[Any], row: int) -> NDArray[Any]:
     """Return the array with this row, twice as long if it was full."""
     return array if row < len(array) else np.concatenate([array, np.zeros_like(array)])
 

@@ -68,20 +68,20 @@ class PackedIndex:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def get_codes(self, slot: int) -> Codes:
+    def get_term_codes_at_slot(self, slot: int) -> Codes:
         return self.codes[self.code_starts[slot] : self.code_starts[slot + 1]]
 
-    def get_word_ids(self, slot: int) -> WordIds:
+    def get_word_ids_at_slot(self, slot: int) -> WordIds:
         return self.word_ids[self.word_starts[slot] : self.word_starts[slot + 1]]
 
-    def get_entry(self, slot: int) -> IndexEntry:
+    def get_entry_at_slot(self, slot: int) -> IndexEntry:
         return IndexEntry(
             id=self.ids[slot],
             digest=self.digests[slot],
             meaning=self.meanings[slot],
-            codes=self.get_codes(slot),
+            codes=self.get_term_codes_at_slot(slot),
             lengths=tuple(self.lengths[slot].tolist()),
-            words=tuple(self.spelled[number] for number in self.get_word_ids(slot).tolist() if number),
+            words=tuple(self.spelled[number] for number in self.get_word_ids_at_slot(slot).tolist() if number),
             name_words=int(self.name_words[slot]),
             says_when=bool(self.says_when[slot]),
         )
@@ -162,10 +162,10 @@ def write_index_file(path: Path, packed: PackedIndex, embedder: Embedder) -> Non
         path.parent.mkdir(exist_ok=True, mode=0o700)
         with replace_file_when_block_ends(path, durable=False) as aside:
             _write_index_data(aside, packed, embedder)
-        _delete_leftovers(path)
+        _delete_abandoned_temporary_files(path)
 
 
-def _delete_leftovers(path: Path) -> None:
+def _delete_abandoned_temporary_files(path: Path) -> None:
     """Delete unfinished files of killed processes; younger ones may still be in use."""
     for left in path.parent.glob(f"{TEMPORARY_PREFIX}*"):
         if left.stat().st_mtime < path.stat().st_mtime - _MAX_WRITE_S:
@@ -185,7 +185,9 @@ def _write_index_data(aside: Path, packed: PackedIndex, embedder: Embedder) -> N
                 file.write(piece)
             at += array.nbytes + len(padding)
         texts = {name: getattr(packed, name) for name in _TEXTS}
-        tail = json.dumps({"rules": _compute_rules_digest(embedder), "placed": placed, "texts": texts}).encode()
+        tail = json.dumps(
+            {"rules": _compute_encoding_settings_digest(embedder), "placed": placed, "texts": texts}
+        ).encode()
         file.write(tail)
         file.seek(0)
         file.write(f"{_FORMAT} {at} {len(tail)} {zlib.crc32(tail, checksum):08x}".ljust(_HEADER_BYTES).encode())
@@ -206,7 +208,7 @@ def read_index_file(path: Path, embedder: Embedder) -> PackedIndex | None:
                 return None
             file.seek(int(tail_at))
             told = json.loads(file.read())
-            if told["rules"] != _compute_rules_digest(embedder):
+            if told["rules"] != _compute_encoding_settings_digest(embedder):
                 return None
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         arrays: dict[str, Any] = {name: _map_array(content, *place) for name, place in told["placed"].items()}
@@ -235,7 +237,7 @@ def _get_arrays(packed: PackedIndex) -> dict[str, NDArray[Any]]:
     return {field.name: getattr(packed, field.name) for field in fields(PackedIndex) if field.name not in _TEXTS}
 
 
-def _compute_rules_digest(embedder: Embedder) -> str:
+def _compute_encoding_settings_digest(embedder: Embedder) -> str:
     """Return a digest of the settings that determine how documents become entries."""
     fields_of = [calibration.FIELD_WEIGHTS, calibration.FIELD_NORMS, calibration.FIELD_LENGTHS, calibration.SATURATION]
     of_text = [calibration.TEXT_SATURATION, calibration.TEXT_NORM, calibration.TEXT_LENGTH]

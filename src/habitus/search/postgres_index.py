@@ -56,7 +56,9 @@ class PostgresSkillIndex:
     def __init__(self, engine: sa.Engine, embedder: Embedder) -> None:
         self._engine = engine
         self._embedder = embedder
-        self._space = store.VectorSpace(collection=f"skills {ENTRY_FORMAT}", model=embedder.name, width=embedder.width)
+        self._space = store.CollectionEmbeddingModel(
+            collection=f"skills {ENTRY_FORMAT}", model=embedder.name, width=embedder.width
+        )
         self._counted: dict[int, Sequence[int]] = {}
         self.documents = self.with_body = 0
 
@@ -68,11 +70,11 @@ class PostgresSkillIndex:
         """Reload the counts; return the library generation up to which the index is complete."""
         self._counted = {}
         with sql.read_transaction(self._engine) as conn:
-            counted = _load_term_counts(conn, [_ALL, _WITH_BODY])
+            counted = _load_document_counts_of_terms(conn, [_ALL, _WITH_BODY])
             self.documents, self.with_body = sum(counted[_ALL]), sum(counted[_WITH_BODY])
             return store.get_generation(conn, f"{self._space.collection} {self._space.model}")
 
-    def count_documents(self, codes: Codes) -> DocumentCounts:
+    def count_documents_with_each_term(self, codes: Codes) -> DocumentCounts:
         """Return the number of documents that contain each term."""
         counts: DocumentCounts = self._load_counts_by_strength_step(codes).sum(axis=1)
         return counts
@@ -85,7 +87,7 @@ class PostgresSkillIndex:
             counted = self._counted = {}
         if missing := [code for code in wanted if code not in counted]:
             with sql.read_transaction(self._engine) as conn:
-                counted |= _load_term_counts(conn, missing)
+                counted |= _load_document_counts_of_terms(conn, missing)
         return np.array([counted[code] for code in wanted], dtype=np.int64).reshape(len(wanted), _STEPS)
 
     def find_candidates(
@@ -104,7 +106,7 @@ class PostgresSkillIndex:
         # So few that ranking them all is cheaper than choosing among them.
         if only is not None and len(only) <= _BY_TERMS:
             return self._load_entries("SELECT unnest(CAST(:names AS text[]))", {"names": only})
-        words, values = self._choose_heaviest_words(codes, worths)
+        words, values = self._choose_full_text_words_to_query(codes, worths)
         given: dict[str, Any] = {"words": words, "values": values, "more": list(more), "only": only}
         ways = [_BY_WORDS.format(where="WHERE s.name = ANY(:only)" if only is not None else "")]
         if self._pgvector_schema and self._space.width:
@@ -120,7 +122,7 @@ class PostgresSkillIndex:
         """Return all entries, for comparing each document with each other."""
         return self._load_entries("SELECT name FROM search_skills", {})
 
-    def _choose_heaviest_words(self, codes: Codes, worths: Strengths) -> tuple[list[str], list[float]]:
+    def _choose_full_text_words_to_query(self, codes: Codes, worths: Strengths) -> tuple[list[str], list[float]]:
         """Return the words that contribute most, until the server would have too many postings to add up."""
         steps = (np.arange(_STEPS) + 0.5) / _STEPS
         values, sizes = np.outer(worths, steps), self._load_counts_by_strength_step(codes)
@@ -164,7 +166,7 @@ class PostgresSkillIndex:
             query, given = f"{query} WHERE s.name = ANY(:names)", {**given, "names": list(names)}
         return {row.name: row.tree_hash for row in conn.execute(sa.text(query), given)}
 
-    def put_skills(self, hashes: Mapping[str, str], read: DocumentReader) -> bool:
+    def try_to_index_skills(self, hashes: Mapping[str, str], read: DocumentReader) -> bool:
         """Index skills in their current state. False if another host holds the lock; retry later."""
         with sql.write_transaction(self._engine) as conn:
             if not conn.execute(_TRY_LOCK).scalar_one():
@@ -178,7 +180,7 @@ class PostgresSkillIndex:
             self._replace_entries(conn, [entry.id for entry in entries], entries, hashes)
         return True
 
-    def remove_skills(self, names: Collection[str]) -> bool:
+    def try_to_remove_skills(self, names: Collection[str]) -> bool:
         """Remove skills. False if another host holds the lock; retry later."""
         with sql.write_transaction(self._engine) as conn:
             if not conn.execute(_TRY_LOCK).scalar_one():
@@ -240,7 +242,7 @@ class PostgresSkillIndex:
         return f"{self._pgvector_schema}.vector_send(v.vector)" if self._pgvector_schema else "v.vector"
 
 
-def _load_term_counts(conn: sa.Connection, terms: Sequence[int]) -> dict[int, Sequence[int]]:
+def _load_document_counts_of_terms(conn: sa.Connection, terms: Sequence[int]) -> dict[int, Sequence[int]]:
     found = {row.term: row.documents for row in conn.execute(_COUNTS, {"terms": _format_array(terms)})}
     return {term: found.get(term, _NO_COUNTS) for term in terms}
 

@@ -47,7 +47,7 @@ class SortedTermPostings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TermRows:
+class PostingsOfTerms:
     """The slots that contain each of some terms, term by term, with both strengths; `sizes` are the rows per term."""
 
     sizes: list[int]
@@ -84,17 +84,19 @@ class Postings:
             self._added[term] = (*self._added.get(term, ()), (slot, strength, step))
         self.added_count += 1
 
-    def count_removed_document_terms(self, codes: Codes) -> None:
+    def subtract_removed_document_from_counts(self, codes: Codes) -> None:
         """Count a document with these terms as removed."""
         # Its slot stays in the arrays until the next rebuild; only the counts change.
         for term in np.unique(codes).tolist():
             self._removed[term] = self._removed.get(term, 0) + 1
 
-    def find_rows_of_terms(self, terms: Codes, among: Slots | None = None) -> TermRows:
+    def find_postings_of_terms(self, terms: Codes, among: Slots | None = None) -> PostingsOfTerms:
         """Return the slots that contain each term, dead ones included, and both strengths in each; `among` restricts
         long lists.
         """
-        parts = [self._locate_rows(start, end, among) for start, end in self._find_spans(terms)]
+        parts = [
+            self._restrict_row_span_to_slots(start, end, among) for start, end in self._find_row_spans_of_terms(terms)
+        ]
         sizes = [part.stop - part.start if isinstance(part, slice) else len(part) for part in parts]
         columns = [[column[part] for part in parts] for column in (self._slots, self._strengths, self._text_steps)]
         for place, term in enumerate(terms.tolist() if self._added else ()):
@@ -103,14 +105,14 @@ class Postings:
             for column, values in zip(columns, zip(*extra, strict=True), strict=False):
                 column[place] = np.concatenate([column[place], np.array(values, dtype=column[place].dtype)])
         slots, strengths, text_steps = columns
-        return TermRows(
+        return PostingsOfTerms(
             sizes=sizes,
             slots=np.concatenate([_NO_ROWS, *slots]).astype(np.int64),
             strengths=np.concatenate([_NO_STRENGTHS, *strengths]),
             text_steps=np.concatenate([_NO_STEPS, *text_steps]),
         )
 
-    def _find_spans(self, terms: Codes) -> list[tuple[int, int]]:
+    def _find_row_spans_of_terms(self, terms: Codes) -> list[tuple[int, int]]:
         """Return where the rows of each term begin and end; nowhere for an unknown one."""
         if not len(self._terms):
             return [(0, 0)] * len(terms)
@@ -118,7 +120,7 @@ class Postings:
         ends = np.where(self._terms[at] == terms, self._starts[at + 1], self._starts[at])
         return list(zip(self._starts[at].tolist(), ends.tolist(), strict=True))
 
-    def _locate_rows(self, start: int, end: int, among: Slots | None) -> slice | Slots:
+    def _restrict_row_span_to_slots(self, start: int, end: int, among: Slots | None) -> slice | Slots:
         if among is None or 4 * len(among) > end - start:
             return slice(start, end)
         # Both are sorted, so a binary search is enough, which does not touch the other rows.
@@ -127,18 +129,20 @@ class Postings:
         rows: Slots = start + at[slots[at] == among]
         return rows
 
-    def count_documents(self, terms: Codes) -> NDArray[np.int64]:
+    def count_living_documents_with_each_term(self, terms: Codes) -> NDArray[np.int64]:
         """Return the number of living documents with each term."""
-        return self.adjust_counts(terms, self.count_built_documents(terms))
+        return self.adjust_counts_for_changes_since_rebuild(
+            terms, self.count_documents_with_each_term_at_rebuild(terms)
+        )
 
-    def count_built_documents(self, terms: Codes) -> NDArray[np.int64]:
+    def count_documents_with_each_term_at_rebuild(self, terms: Codes) -> NDArray[np.int64]:
         """Return the number of documents with each term as of the last rebuild."""
         if not len(self._terms):
             return np.zeros(len(terms), dtype=np.int64)
         at = np.minimum(np.searchsorted(self._terms, terms), len(self._terms) - 1)
         return np.where(self._terms[at] == terms, self._starts[at + 1] - self._starts[at], 0)
 
-    def adjust_counts(self, terms: Codes, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def adjust_counts_for_changes_since_rebuild(self, terms: Codes, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add what was added and removed since the last rebuild to the counts of that time."""
         if self._added:
             counts = counts + np.array([len(self._added.get(term, ())) for term in terms.tolist()], dtype=np.int64)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from habitus.search import signals
 from habitus.search.calibration import FIELD_LENGTHS, FIELD_NORMS, FIELD_WEIGHTS, STATED_WEIGHTS, RankingCalibration
 from habitus.search.corpus import SearchCorpus
-from habitus.search.learned_requests import USE_SIGNAL_NAMES, RequestSimilarity
+from habitus.search.learned_requests import USE_SIGNAL_NAMES, SimilarityToLearnedRequests
 from habitus.search.postings import Slots
-from habitus.search.signals import CandidateSignals, find_possibly_wanted_codes
+from habitus.search.signals import CandidateSignals, mask_possibly_wanted_codes
 from habitus.search.texts.index_entry import FIELDS, Codes
 
 Floats = NDArray[np.float32]
@@ -35,7 +35,7 @@ CONFIDENCE_NAMES = (
 )
 
 
-def penalize_unused_near_duplicates(usage: RequestSimilarity, vectors: Floats) -> RequestSimilarity:
+def penalize_unused_near_duplicates(usage: SimilarityToLearnedRequests, vectors: Floats) -> SimilarityToLearnedRequests:
     """Lower the score of an unused document that says the same as a used one: use tells the two apart."""
     used = np.flatnonzero(usage.familiarity > 0)
     if not len(used) or not vectors.shape[1]:
@@ -48,7 +48,7 @@ def penalize_unused_near_duplicates(usage: RequestSimilarity, vectors: Floats) -
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CandidateRanking:
+class CandidateScores:
     """The score of each candidate in log-odds, and the contributions of all parts."""
 
     scores: Floats
@@ -58,9 +58,9 @@ class CandidateRanking:
 PART_NAMES = (*signals.SIGNAL_NAMES, *signals.STATED_NAMES, *USE_SIGNAL_NAMES)
 
 
-def rank_candidates(
-    candidates: CandidateSignals, usage: RequestSimilarity, tier: RankingCalibration, share_having_body: float
-) -> CandidateRanking:
+def score_candidates(
+    candidates: CandidateSignals, usage: SimilarityToLearnedRequests, tier: RankingCalibration, share_having_body: float
+) -> CandidateScores:
     """Score the candidates by all signals."""
     weights = blend_weights(tier.short, tier.long, share_having_body)
     stated = candidates.stated * np.array(STATED_WEIGHTS, dtype=np.float32)
@@ -70,10 +70,12 @@ def rank_candidates(
     pull = 1 + (tier.trusted_base - 1) * trust
     from_use = usage.values * blend_weights(tier.used, tier.trusted_used, trust)
     parts = np.concatenate([candidates.values * weights * pull, stated * pull, from_use], axis=1)
-    return CandidateRanking(scores=parts.sum(1), parts=parts)
+    return CandidateScores(scores=parts.sum(1), parts=parts)
 
 
-def compute_confidence(candidates: CandidateSignals, usage: RequestSimilarity, tier: RankingCalibration) -> Floats:
+def compute_confidence(
+    candidates: CandidateSignals, usage: SimilarityToLearnedRequests, tier: RankingCalibration
+) -> Floats:
     """Return the probability that each candidate matches the request, regardless of the other candidates."""
     weights = _blend_weights_by_row(tier.confidence_new, tier.confidence_used, usage.familiarity)
     odds = (build_confidence_features(candidates, usage, tier) * weights[:, :-1]).sum(1) + weights[:, -1]
@@ -88,7 +90,7 @@ def compute_offer_threshold(tier: RankingCalibration, count: int) -> float:
 
 
 def build_confidence_features(
-    candidates: CandidateSignals, usage: RequestSimilarity, tier: RankingCalibration
+    candidates: CandidateSignals, usage: SimilarityToLearnedRequests, tier: RankingCalibration
 ) -> Floats:
     """Return one row of features per candidate, in the order of CONFIDENCE_NAMES."""
     # How far use is trusted depends on the candidate itself here, not on the others.
@@ -123,7 +125,7 @@ class ScoreExplanation(Mapping[str, float]):
     @cached_property
     def _contributions_by_name(self) -> dict[str, float]:
         codes, lengths = self._said
-        places = np.flatnonzero(find_possibly_wanted_codes(codes, np.array([*self._worths], dtype=np.uint32)))
+        places = np.flatnonzero(mask_possibly_wanted_codes(codes, np.array([*self._worths], dtype=np.uint32)))
         return _label_contributions(self._values, _compute_matched_field_shares(self._worths, codes, lengths, places))
 
     def __getitem__(self, part: str) -> float:
@@ -140,11 +142,11 @@ class ScoreExplanation(Mapping[str, float]):
 
 
 def explain_scores(
-    corpus: SearchCorpus, candidates: CandidateSignals, ranked: CandidateRanking, rows: list[int]
+    corpus: SearchCorpus, candidates: CandidateSignals, ranked: CandidateScores, rows: list[int]
 ) -> list[Mapping[str, float]]:
     """Return the contributions to the score of each row; parts that add nothing are left out."""
     slots = candidates.slots[rows]
-    said = zip(map(corpus.get_codes, slots.tolist()), corpus.lengths[slots].tolist(), strict=True)
+    said = zip(map(corpus.get_term_codes_at_slot, slots.tolist()), corpus.lengths[slots].tolist(), strict=True)
     parts = ranked.parts[rows].tolist()
     return [ScoreExplanation(values, one, candidates.worths) for values, one in zip(parts, said, strict=True)]
 

@@ -40,7 +40,7 @@ _RAREST, _SHARING, _NEAREST = 8, 300, 4
 _SAME_MATTER = 0.6
 
 
-def find_nearest(
+def find_documents_nearest_to_entry(
     corpus: SearchCorpus, entry: IndexEntry, vector: Vector, k: int, min_cosine: float = 0.0
 ) -> tuple[IndexHit, ...]:
     """Return the most similar documents; words are compared only above `min_cosine`."""
@@ -48,9 +48,9 @@ def find_nearest(
     if min_cosine and corpus.vectors.shape[1]:
         slots = [at for at in slots if float(corpus.vectors[at] @ vector) >= min_cosine]
     mine, *others = _build_comparison_profiles(
-        corpus, [entry, *(corpus.get_entry(at) for at in slots)], [vector, *corpus.vectors[slots]]
+        corpus, [entry, *(corpus.get_entry_at_slot(at) for at in slots)], [vector, *corpus.vectors[slots]]
     )
-    return _sort_hits([_compare_profiles(mine, other) for other in others])[:k]
+    return _sort_hits([_build_hit_by_comparing_profiles(mine, other) for other in others])[:k]
 
 
 def find_neighbours_of_each_document(corpus: SearchCorpus, min_score: float = 0.0) -> dict[str, tuple[IndexHit, ...]]:
@@ -59,7 +59,9 @@ def find_neighbours_of_each_document(corpus: SearchCorpus, min_score: float = 0.
     """
     # Each document meets a handful of others, so the work grows with documents, not with pairs.
     slots = sorted(corpus.slots.values())
-    found = _build_comparison_profiles(corpus, [corpus.get_entry(slot) for slot in slots], corpus.vectors[slots])
+    found = _build_comparison_profiles(
+        corpus, [corpus.get_entry_at_slot(slot) for slot in slots], corpus.vectors[slots]
+    )
     profiles = dict(zip(slots, found, strict=True))
     return {id: _find_similar_documents(corpus, profiles, slot, min_score) for id, slot in sorted(corpus.slots.items())}
 
@@ -73,7 +75,11 @@ def _find_similar_documents(
         shared = corpus.vectors[others] @ mine.vector
         others, shared = others[shared >= _SAME_MATTER], shared[shared >= _SAME_MATTER]
     near = others[find_positions_of_highest_scores(shared, _NEAREST)].tolist()
-    met = [_compare_profiles(mine, profiles[other]) for other in near if _can_reach_score(mine, profiles[other], least)]
+    met = [
+        _build_hit_by_comparing_profiles(mine, profiles[other])
+        for other in near
+        if _can_documents_reach_similarity(mine, profiles[other], least)
+    ]
     return _sort_hits([hit for hit in met if hit.score >= least])
 
 
@@ -86,7 +92,7 @@ def _find_documents_sharing_rarest_terms(
     shared = np.zeros(len(corpus.ids), dtype=np.float32)
     room = _SHARING
     for place in rarest[counts[rarest] > 1].tolist():
-        slots = corpus.postings.find_rows_of_terms(mine.summary.codes[place : place + 1]).slots[:room]
+        slots = corpus.postings.find_postings_of_terms(mine.summary.codes[place : place + 1]).slots[:room]
         shared[slots] += mine.summary.rarity[place]
         room -= len(slots)
     shared[slot] = 0.0
@@ -102,7 +108,7 @@ def _choose_slots_to_compare(corpus: SearchCorpus, entry: IndexEntry, vector: Ve
     rarity = corpus.compute_rarity(codes)
     shared = np.zeros(len(corpus.ids), dtype=np.float32)
     for place, worth in enumerate(rarity.tolist()):
-        shared[corpus.postings.find_rows_of_terms(codes[place : place + 1]).slots] += worth
+        shared[corpus.postings.find_postings_of_terms(codes[place : place + 1]).slots] += worth
     shared[~corpus.alive] = -1.0
     chosen: set[int] = set()
     for scores in (meaning, shared):
@@ -129,7 +135,10 @@ def _weigh_terms_of_texts(corpus: SearchCorpus, texts: Sequence[Codes]) -> list[
     owners = np.repeat(np.arange(len(texts), dtype=np.uint64), sizes)
     packed, times = np.unique((owners << np.uint64(32)) | np.concatenate([*texts, _NONE]), return_counts=True)
     codes = (packed & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    counts, rarity = corpus.postings.count_documents(codes), corpus.compute_rarity(codes) + np.float32(0.1)
+    counts, rarity = (
+        corpus.postings.count_living_documents_with_each_term(codes),
+        corpus.compute_rarity(codes) + np.float32(0.1),
+    )
     ends = np.searchsorted(packed >> np.uint64(32), np.arange(len(texts), dtype=np.uint64), side="right").tolist()
     return [
         _WeighedTerms(
@@ -164,14 +173,14 @@ def _build_comparison_profiles(
     return [_ComparisonProfile(corpus, *parts) for parts in zip(entries, vectors, summaries, strict=True)]
 
 
-def _can_reach_score(mine: _ComparisonProfile, other: _ComparisonProfile, least: float) -> bool:
+def _can_documents_reach_similarity(mine: _ComparisonProfile, other: _ComparisonProfile, least: float) -> bool:
     """Return whether two documents could reach this similarity, whatever their bodies are."""
-    words, meaning = _compare_summaries(mine, other)
+    words, meaning = _compute_summary_similarities(mine, other)
     return words + meaning + 1 >= 3 * least
 
 
-def _compare_profiles(mine: _ComparisonProfile, other: _ComparisonProfile) -> IndexHit:
-    words, meaning = _compare_summaries(mine, other)
+def _build_hit_by_comparing_profiles(mine: _ComparisonProfile, other: _ComparisonProfile) -> IndexHit:
+    words, meaning = _compute_summary_similarities(mine, other)
     parts = {"words": words, "meaning": meaning}
     score = (words + meaning) / 2
     if mine.weighed_body is not None and other.weighed_body is not None:
@@ -180,7 +189,7 @@ def _compare_profiles(mine: _ComparisonProfile, other: _ComparisonProfile) -> In
     return IndexHit(id=other.id, score=min(1.0, score), parts={name: round(value, 3) for name, value in parts.items()})
 
 
-def _compare_summaries(mine: _ComparisonProfile, other: _ComparisonProfile) -> tuple[float, float]:
+def _compute_summary_similarities(mine: _ComparisonProfile, other: _ComparisonProfile) -> tuple[float, float]:
     """Return how similar the summaries are, in words and in meaning."""
     words = _compute_weighted_term_overlap(mine.summary, other.summary)
     return words, float(np.clip(other.vector @ mine.vector, 0.0, 1.0)) if len(mine.vector) else words
@@ -215,7 +224,7 @@ class RankingCandidates:
     corpus: SearchCorpus
     asked: words.ParsedSearchRequest
     signals: signals.CandidateSignals
-    usage: learned_requests.RequestSimilarity
+    usage: learned_requests.SimilarityToLearnedRequests
 
 
 def _promote_most_similar_texts(order: list[int], found: RankingCandidates) -> list[int]:
@@ -272,11 +281,11 @@ class DocumentSearcher:
 
         With `refresh=False` changes by others are not loaded first, which is faster for thousands of calls in a row.
         """
-        with self._open_snapshot(refresh=refresh) as corpus:
+        with self._open_current_corpus(refresh=refresh) as corpus:
             found = self._gather_candidates(corpus, query, among)
             if found is None:
                 return SearchResults()
-            ranked = ranking.rank_candidates(found.signals, found.usage, self._tier, found.corpus.share_having_body)
+            ranked = ranking.score_candidates(found.signals, found.usage, self._tier, found.corpus.share_having_body)
             # Machines sum in different orders: scores that differ by less are equal and sorted by id.
             scores = (-np.round(ranked.scores, 4)).tolist()
             order = [row for _, _, row in sorted(zip(scores, found.ids, range(len(scores)), strict=True))]
@@ -296,7 +305,7 @@ class DocumentSearcher:
         self, query: str, *, among: Collection[str] | None = None, refresh: bool = False
     ) -> RankingCandidates | None:
         """Return the signals of every candidate before weighing, for calibration; None if nothing can match."""
-        with self._open_snapshot(refresh=refresh) as corpus:
+        with self._open_current_corpus(refresh=refresh) as corpus:
             return self._gather_candidates(corpus, query, among)
 
     def _gather_candidates(
@@ -305,7 +314,7 @@ class DocumentSearcher:
         asked = words.parse_request(query)
         if not asked.has_words:
             return None
-        vectors = self._embed_texts(asked.list_request_texts(self._embedder.max_request_words))
+        vectors = self._embed_texts(asked.list_request_and_part_texts(self._embedder.max_request_words))
         liking = self._learned.compute_similarity(asked.text, vectors[0], self._clock())
         liked = liking.list_items_with_most_similar_requests(_MAX_SIMILAR_ITEMS)
         if self.server is not None:
@@ -337,7 +346,7 @@ class DocumentSearcher:
         corpus = corpus.with_rarity_over_remote_documents(server).copy()
         ours = corpus.slots.keys() | self._gone
         new = [at for at, entry in enumerate(named.entries) if entry.id not in ours]
-        corpus.replace_entries([named.entries[at] for at in new], named.vectors[new])
+        corpus.add_or_replace_and_remove_entries([named.entries[at] for at in new], named.vectors[new])
         return corpus
 
     def _find_slots_of_ids(self, corpus: SearchCorpus, among: Collection[str] | None) -> Slots | None:
@@ -363,7 +372,7 @@ class DocumentSearcher:
         Documents below `min_cosine` are left out without a closer look, which saves time.
         """
         document = SearchDocument(id="", name="", description=to) if isinstance(to, str) else to
-        with self._open_snapshot(refresh=refresh) as corpus:
+        with self._open_current_corpus(refresh=refresh) as corpus:
             entry = encode_document(document)
             vector = self._embed_texts([build_embedding_text(document)])[0]
             if self.server is not None:
@@ -371,11 +380,11 @@ class DocumentSearcher:
                 worth = corpus.with_rarity_over_remote_documents(self.server).compute_rarity(codes)
                 named = self.server.find_candidates(codes, worth, vector)
                 corpus = self._build_corpus_with_remote_candidates(corpus, self.server, named)
-            return find_nearest(corpus, entry, vector, k, min_cosine) if corpus.slots else ()
+            return find_documents_nearest_to_entry(corpus, entry, vector, k, min_cosine) if corpus.slots else ()
 
     def find_neighbours_of_each_document(self, min_score: float = 0.0) -> dict[str, tuple[IndexHit, ...]]:
         """Return for every document the few most similar ones, by at least `min_score`."""
-        with self._open_snapshot() as corpus:
+        with self._open_current_corpus() as corpus:
             server = self.server
             return find_neighbours_of_each_document(
                 corpus
@@ -398,13 +407,13 @@ class DocumentSearcher:
         vectors = self._embed_texts([build_embedding_text(document) for document in documents])
         entries = [encode_document(document) for document in documents]
         corpus = self._corpus.copy()
-        corpus.replace_entries(entries, vectors, gone)
+        corpus.add_or_replace_and_remove_entries(entries, vectors, gone)
         other = DocumentSearcher(self._embedder, corpus, self._learned, self._clock)
         other.server, other.project, other.notes, other._gone = server, self.project, self.notes, frozenset(gone)
         return other
 
     @contextmanager
-    def _open_snapshot(self, *, refresh: bool = True, repair: bool = True) -> Iterator[SearchCorpus]:
+    def _open_current_corpus(self, *, refresh: bool = True, repair: bool = True) -> Iterator[SearchCorpus]:
         """Yield the current corpus, which nobody changes any more; an index in a database refreshes first."""
         with nullcontext() if self.server is None else self.server.open_transaction():
             yield self._corpus

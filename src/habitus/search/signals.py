@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from habitus.search.corpus import SearchCorpus
-from habitus.search.postings import Slots, TermRows
+from habitus.search.postings import PostingsOfTerms, Slots
 from habitus.search.texts.embedding import Embedder, Vectors, normalize_rows
 from habitus.search.texts.index_entry import FIELDS, Codes
 from habitus.search.texts.words import ParsedSearchRequest, hash_term, hash_term_of_content_word
@@ -106,7 +106,9 @@ def choose_candidates_and_compute_signals(
     everywhere = len(allowed) == len(scores)
     if not everywhere:
         # A score of zero chooses no candidate.
-        scores, as_text, meaning = (_clear_scores_elsewhere(found, allowed) for found in (scores, as_text, meaning))
+        scores, as_text, meaning = (
+            _zero_scores_outside_allowed_slots(found, allowed) for found in (scores, as_text, meaning)
+        )
     likest = _select_best_slots(as_text, _BY_TEXT)
     chosen = more if everywhere else more[np.isin(more, allowed)]
     slots, part = _choose_candidates(corpus, vectors[1:], scores, meaning, np.concatenate([likest, chosen]))
@@ -154,7 +156,7 @@ def choose_candidates_and_compute_signals(
     )
 
 
-def _clear_scores_elsewhere(scores: Floats, allowed: Slots) -> Floats:
+def _zero_scores_outside_allowed_slots(scores: Floats, allowed: Slots) -> Floats:
     cleared = np.zeros_like(scores)
     cleared[allowed] = scores[allowed]
     return cleared
@@ -184,7 +186,7 @@ class WeighedRequest:
     worth: Floats
     total: float
     rarity: Floats
-    rows: TermRows
+    rows: PostingsOfTerms
     phrases: list[tuple[int, int]]
     # The worth of every term, of those left out above as well.
     worths: Mapping[int, float]
@@ -209,7 +211,7 @@ class WeighedRequest:
             worth=worth,
             total=max(float(worth.sum()), 1e-9),
             rarity=rarity,
-            rows=corpus.postings.find_rows_of_terms(codes, among),
+            rows=corpus.postings.find_postings_of_terms(codes, among),
             phrases=sorted(phrases),
             worths=worths,
         )
@@ -277,7 +279,7 @@ def _score_project_terms(corpus: SearchCorpus, project: Codes, slots: Slots, len
     rarity = corpus.compute_rarity(project) / 10
     ends = lengths[:, :_EXCLUDED].sum(1)
     for row, slot in enumerate(slots.tolist()):
-        there = np.isin(project, corpus.get_codes(slot)[: ends[row]])
+        there = np.isin(project, corpus.get_term_codes_at_slot(slot)[: ends[row]])
         found[row] = rarity[there].max(initial=0.0)
     return found
 
@@ -311,8 +313,8 @@ def _compute_order_dependent_signals(
     corpus: SearchCorpus, asked: WeighedRequest, slots: Slots, lengths: NDArray[np.int32], *, is_text: bool
 ) -> tuple[Floats, Floats, Floats]:
     """Return the passage, phrase and exclusion signals, which depend on the order of terms."""
-    codes, sizes = np.concatenate(corpus.collect_codes(slots)), lengths.sum(1)
-    at = np.flatnonzero(find_possibly_wanted_codes(codes, asked.codes))
+    codes, sizes = np.concatenate(corpus.collect_term_codes_of_slots(slots)), lengths.sum(1)
+    at = np.flatnonzero(mask_possibly_wanted_codes(codes, asked.codes))
     order = np.argsort(asked.codes)
     near = order[np.minimum(np.searchsorted(asked.codes, codes[at], sorter=order), max(len(order) - 1, 0))]
     sure = asked.codes[near] == codes[at] if len(order) else np.zeros(0, dtype=bool)
@@ -329,11 +331,11 @@ def _compute_order_dependent_signals(
         if is_text
         else np.zeros(len(slots), dtype=np.float32),
         _score_phrases(asked, row, at, term, len(slots)),
-        _compute_excluded_share(asked, row[is_excluded], term[is_excluded], len(slots)),
+        _compute_share_in_exclusions(asked, row[is_excluded], term[is_excluded], len(slots)),
     )
 
 
-def find_possibly_wanted_codes(codes: Codes, requested: Codes) -> NDArray[np.bool_]:
+def mask_possibly_wanted_codes(codes: Codes, requested: Codes) -> NDArray[np.bool_]:
     """Return which codes may be among the wanted ones, by their low 16 bits."""
     # A cheap sieve: the few codes that pass are compared in full.
     sieve = np.zeros(1 << 16, dtype=bool)
@@ -368,7 +370,7 @@ def _sort_unique(keys: Slots) -> Slots:
     return different
 
 
-def _compute_excluded_share(asked: WeighedRequest, row: Slots, term: Slots, count: int) -> Floats:
+def _compute_share_in_exclusions(asked: WeighedRequest, row: Slots, term: Slots, count: int) -> Floats:
     shares = np.zeros(count, dtype=np.float32)
     if len(row):
         unique = _sort_unique((row << 8) | term)
@@ -407,7 +409,7 @@ def _compute_word_meaning_signals(
 
     The first triple weighs words by rarity, the second all alike.
     """
-    ids = corpus.collect_word_ids(slots)
+    ids = corpus.collect_word_ids_of_slots(slots)
     sizes = np.array([len(of_one) for of_one in ids])
     starts = np.cumsum(sizes) - sizes
     different, back = corpus.find_distinct_words(np.concatenate(ids))

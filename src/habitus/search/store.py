@@ -61,7 +61,7 @@ RequestKey = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VectorSpace:
+class CollectionEmbeddingModel:
     """A collection and the embedding model of its vectors."""
 
     collection: str
@@ -108,7 +108,9 @@ def raise_collection_generation_to(conn: sa.Connection, collection: str, generat
     )
 
 
-def load_changed_entries(conn: sa.Connection, space: VectorSpace, *, after: int) -> learned_requests.LoadedIndexEntries:
+def load_changed_entries(
+    conn: sa.Connection, space: CollectionEmbeddingModel, *, after: int
+) -> learned_requests.LoadedIndexEntries:
     """Return the entries changed after a generation; their texts stay in the database."""
     return learned_requests.parse_index_entry_rows(
         conn.execute(_build_query_of_changed_entries(space), {"after": after}), space.width
@@ -116,11 +118,11 @@ def load_changed_entries(conn: sa.Connection, space: VectorSpace, *, after: int)
 
 
 @functools.cache
-def _build_query_of_changed_entries(space: VectorSpace) -> sa.Select[Any]:
+def _build_query_of_changed_entries(space: CollectionEmbeddingModel) -> sa.Select[Any]:
     return _build_entry_query(space, documents.c.generation > sa.bindparam("after")).order_by(documents.c.id)
 
 
-def _build_entry_query(space: VectorSpace, which: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _build_entry_query(space: CollectionEmbeddingModel, which: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = documents.c
     columns = (table.id, table.digest, table.meaning, table.says_when, table.codes, table.words)
     query = _join_vectors_to_query(sa.select(*columns, vectors.c.vector), documents, table.meaning, space)
@@ -128,7 +130,7 @@ def _build_entry_query(space: VectorSpace, which: sa.ColumnElement[bool]) -> sa.
 
 
 def _join_vectors_to_query(
-    query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: VectorSpace
+    query: sa.Select[Any], table: sa.Table, digest: sa.Column[Any], space: CollectionEmbeddingModel
 ) -> sa.Select[Any]:
     mine = sa.and_(vectors.c.digest == digest, vectors.c.model == space.model)
     return query.select_from(table.outerjoin(vectors, mine))
@@ -142,7 +144,7 @@ def count_documents(conn: sa.Connection, collection: str) -> int:
 _COUNT = sa.select(sa.func.count()).select_from(documents).where(documents.c.collection == sa.bindparam("of"))
 
 
-def count_embedded_documents(conn: sa.Connection, space: VectorSpace) -> int:
+def count_embedded_documents(conn: sa.Connection, space: CollectionEmbeddingModel) -> int:
     """Return how many documents have a vector of the model."""
     query = _join_vectors_to_query(sa.select(sa.func.count(vectors.c.digest)), documents, documents.c.meaning, space)
     return int(conn.execute(query.where(documents.c.collection == space.collection)).scalar_one())
@@ -159,7 +161,7 @@ def load_document_digests(conn: sa.Connection, collection: str) -> dict[str, str
 
 
 def load_entries_by_id(
-    conn: sa.Connection, space: VectorSpace, ids: Sequence[str]
+    conn: sa.Connection, space: CollectionEmbeddingModel, ids: Sequence[str]
 ) -> learned_requests.LoadedIndexEntries:
     """Return the entries of these documents."""
     found = [
@@ -197,7 +199,7 @@ def write_documents(
     conn: sa.Connection, collection: str, generation: int, items: Sequence[tuple[SearchDocument, IndexEntry]]
 ) -> None:
     """Write documents with their entries, replacing those with the same ids, and delete unused vectors."""
-    before = _delete_document_rows(conn, collection, [document.id for document, _ in items])
+    before = _delete_rows_and_list_text_digests(conn, collection, [document.id for document, _ in items])
     made = []
     for document, entry in items:
         codes, words = pack_entry(entry)
@@ -231,10 +233,10 @@ def strip_unstorable_characters(text: str) -> str:
 
 def delete_documents(conn: sa.Connection, collection: str, document_ids: Sequence[str]) -> None:
     """Delete documents, and the vectors that nothing else uses."""
-    delete_unused_vectors(conn, _delete_document_rows(conn, collection, document_ids))
+    delete_unused_vectors(conn, _delete_rows_and_list_text_digests(conn, collection, document_ids))
 
 
-def _delete_document_rows(conn: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
+def _delete_rows_and_list_text_digests(conn: sa.Connection, collection: str, gone: Sequence[str]) -> list[str]:
     """Delete rows; return the digests of their embedded texts."""
     meanings: list[str] = []
     for chunk in sql.split_batches(gone):
@@ -262,7 +264,9 @@ def delete_unused_vectors(conn: sa.Connection, digests: Sequence[str]) -> None:
         conn.execute(sa.delete(vectors).where(vectors.c.digest.in_(gone)))
 
 
-def find_text_digests_with_valid_vector(conn: sa.Connection, space: VectorSpace, digests: Sequence[str]) -> set[str]:
+def find_text_digests_with_valid_vector(
+    conn: sa.Connection, space: CollectionEmbeddingModel, digests: Sequence[str]
+) -> set[str]:
     """Return which of these texts already have a valid vector of this model."""
     known: set[str] = set()
     for chunk in sql.split_batches(digests):
@@ -283,7 +287,7 @@ def write_vectors(conn: sa.Connection, model: str, new: Mapping[str, Vector]) ->
 
 
 def load_changed_learned_requests(
-    conn: sa.Connection, space: VectorSpace, *, after: int
+    conn: sa.Connection, space: CollectionEmbeddingModel, *, after: int
 ) -> learned_requests.LoadedLearnedRequests:
     """Return the learned requests changed after a generation."""
     return learned_requests.parse_learned_request_rows(
@@ -292,7 +296,7 @@ def load_changed_learned_requests(
 
 
 @functools.cache
-def _build_query_of_changed_requests(space: VectorSpace) -> sa.Select[Any]:
+def _build_query_of_changed_requests(space: CollectionEmbeddingModel) -> sa.Select[Any]:
     table = requests_table.c
     columns = (table.document, table.text, table.weight, table.at)
     query = _join_vectors_to_query(sa.select(*columns, vectors.c.vector), requests_table, table.digest, space)

@@ -66,7 +66,7 @@ _INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0").uni
 )
 
 
-def is_vcs_name(name: str) -> bool:
+def is_vcs_file_or_folder_name(name: str) -> bool:
     """Whether a file or folder name belongs to version control."""
     return _normalize_file_name(name) in _VERSION_CONTROL_NAMES
 

@@ -109,7 +109,9 @@ def diff_trees(old: Tree, new: Tree, old_label: str, new_label: str) -> str:
 
 
 def _render_hunk(matcher: BoundedSequenceMatcher, group: Sequence[tuple[str, int, int, int, int]]) -> Iterator[str]:
-    yield f"@@ -{_format_range(group[0][1], group[-1][2])} +{_format_range(group[0][3], group[-1][4])} @@\n"
+    before = _format_hunk_line_range(group[0][1], group[-1][2])
+    after = _format_hunk_line_range(group[0][3], group[-1][4])
+    yield f"@@ -{before} +{after} @@\n"
     for what, a, b, c, d in group:
         if what == "equal":
             yield from (f" {line}" for line in matcher.before[a:b])
@@ -118,7 +120,7 @@ def _render_hunk(matcher: BoundedSequenceMatcher, group: Sequence[tuple[str, int
             yield from (f"+{line}" for line in matcher.after[c:d])
 
 
-def _format_range(start: int, end: int) -> str:
+def _format_hunk_line_range(start: int, end: int) -> str:
     length = end - start
     return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
 
@@ -154,7 +156,7 @@ def revert_change(before: Tree, after: Tree, current: Tree) -> MergeResult:
         else:
             # Reverting is a merge with the roles turned: the changed file is the base, the old and the current file
             # the sides.
-            merged = _merge_file(was, became, is_now)
+            merged = _revert_change_in_file(was, became, is_now)
             conflicts += [path] if merged is None else []
         if merged is not None:
             tree[path] = merged
@@ -167,13 +169,13 @@ def _is_same_file(one: TreeFile | None, other: TreeFile | None) -> bool:
     return (one.sha256, one.executable) == (other.sha256, other.executable)
 
 
-def _merge_file(was: TreeFile | None, became: TreeFile | None, is_now: TreeFile | None) -> TreeFile | None:
+def _revert_change_in_file(was: TreeFile | None, became: TreeFile | None, is_now: TreeFile | None) -> TreeFile | None:
     if was is None or became is None or is_now is None:
         return None
     texts = [_decode_file_lines(file) for file in (became, was, is_now)]
     if any(text is None for text in texts):
         return None
-    lines = merge_lines(*(text or [] for text in texts))
+    lines = merge_lines_three_way(*(text or [] for text in texts))
     if lines is None:
         return None
     # Keep the current mode if it was changed later; otherwise revert it together with the text.
@@ -188,7 +190,7 @@ def _decode_file_lines(file: TreeFile) -> list[str] | None:
         return None
 
 
-def merge_lines(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[str] | None:
+def merge_lines_three_way(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[str] | None:
     """Merge two changes of a text; None if they change the same lines in different ways."""
     edits = sorted({*_list_changed_ranges(base, ours), *_list_changed_ranges(base, theirs)})
     for one, other in pairwise(edits):

@@ -168,26 +168,30 @@ def erase_personal_traces(
     Return the layer and name of each skill that nothing is left of.
     """
     version_key = sa.tuple_(versions.c.skill, versions.c.number)
-    past_versions = _match_in_batches(version_key, found.past_versions)
-    their_proposals = _match_in_batches(proposals.c.id, found.proposals)
-    gone = _list_layer_and_name_of_skills(conn, *_match_in_batches(skills.c.id, found.archived_skills))
+    past_versions = _build_key_conditions_in_batches(version_key, found.past_versions)
+    their_proposals = _build_key_conditions_in_batches(proposals.c.id, found.proposals)
+    gone = _list_layer_and_name_of_skills(conn, *_build_key_conditions_in_batches(skills.c.id, found.archived_skills))
     # Collect the trees first: once their rows are gone, nothing says which blobs they used.
     trees = _read_packed_trees(conn, versions.c.tree, past_versions)
-    trees += _read_packed_trees(conn, versions.c.tree, _match_in_batches(versions.c.skill, found.archived_skills))
+    trees += _read_packed_trees(
+        conn, versions.c.tree, _build_key_conditions_in_batches(versions.c.skill, found.archived_skills)
+    )
     for column in (proposals.c.tree, proposals.c.base):
         trees += _read_packed_trees(conn, column, their_proposals)
     for where in past_versions:
         conn.execute(versions.delete().where(where))
     for key in (versions.c.skill, lifecycle_events.c.skill, skills.c.id):
-        for where in _match_in_batches(key, found.archived_skills):
+        for where in _build_key_conditions_in_batches(key, found.archived_skills):
             conn.execute(sa.delete(key.table).where(where))
     for where in their_proposals:
         conn.execute(proposals.delete().where(where))
-    for where in _match_in_batches(proposals.c.id, found.decisions):
+    for where in _build_key_conditions_in_batches(proposals.c.id, found.decisions):
         conn.execute(proposals.update().where(where).values(decided_by=ERASED_NAME, decision=""))
-    _anonymize_author(conn, versions.c.author, _match_in_batches(version_key, found.signed_versions))
-    _anonymize_author(conn, lifecycle_events.c.author, _match_in_batches(lifecycle_events.c.id, found.signed_switches))
-    _anonymize_author(conn, skills.c.archived_by, _match_in_batches(skills.c.id, found.signed_archived))
+    _anonymize_author(conn, versions.c.author, _build_key_conditions_in_batches(version_key, found.signed_versions))
+    _anonymize_author(
+        conn, lifecycle_events.c.author, _build_key_conditions_in_batches(lifecycle_events.c.id, found.signed_switches)
+    )
+    _anonymize_author(conn, skills.c.archived_by, _build_key_conditions_in_batches(skills.c.id, found.signed_archived))
     _delete_unused_blobs(conn, {sha256 for tree in trees for sha256 in _list_blob_hashes(tree)} | set(extra_hashes))
     return gone - _list_layer_and_name_of_skills(conn, sa.true()) if gone else gone
 
@@ -245,6 +249,6 @@ def _list_blob_hashes(tree: str) -> list[str]:
     return [file.sha256 for file in records.unpack_tree(tree).values()]
 
 
-def _match_in_batches(key: sa.ColumnElement[Any], values: Sequence[Any]) -> list[sa.ColumnElement[bool]]:
+def _build_key_conditions_in_batches(key: sa.ColumnElement[Any], values: Sequence[Any]) -> list[sa.ColumnElement[bool]]:
     """Return conditions that together match the rows with these keys."""
     return [key.in_(part) for part in split_batches(values)]

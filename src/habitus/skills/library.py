@@ -35,7 +35,7 @@ from habitus.skills.stores.base import (
     RestoreAction,
     SkillWriteResult,
     list_changed_names,
-    read_only_error,
+    make_read_only_error,
     refuse_stale_version,
 )
 from habitus.skills.stores.usage_cache import UsageCache
@@ -135,7 +135,7 @@ class Library:
         if wanted.layer is None:
             item = seen.by_name.get(wanted.name)
             if item is None:
-                raise self._unknown_skill_error(address, list(seen.by_name))
+                raise self._make_unknown_skill_error(address, list(seen.by_name))
             return item
         layer = self.get_layer(wanted.layer)
         contents = layer.store.read_contents(check_disk=at is None)
@@ -146,7 +146,7 @@ class Library:
         for item in seen.entries.get(wanted.name, ()):
             if item.layer == layer.name:
                 return item
-        raise self._unknown_skill_error(address, [f"{name}@{layer.name}" for name in contents.summaries])
+        raise self._make_unknown_skill_error(address, [f"{name}@{layer.name}" for name in contents.summaries])
 
     def load(
         self, address: str, *, at: LibrarySnapshot | None = None, user: str = "", own: Tree | None = None
@@ -174,12 +174,12 @@ class Library:
 
         Only versions that differ in text can be pinned: the manifest stays that of the current version.
         """
-        pinned = {name: self._pin_version(at.by_name[name], version, user) for name, version in versions.items()}
+        pinned = {name: self._build_pinned_entry(at.by_name[name], version, user) for name, version in versions.items()}
         items = [item for name in sorted(pinned) for item in (pinned[name], *at.entries[name][1:])]
         made = at.with_changes(at.revision, frozenset(pinned), items)
         return replace(made, changes=at.changes, current=at)
 
-    def _pin_version(self, item: ListedSkill, version: int, user: str) -> ListedSkill:
+    def _build_pinned_entry(self, item: ListedSkill, version: int, user: str) -> ListedSkill:
         assert item.summary is not None, "only a skill that can be loaded has versions"
         tree = self.get_layer(item.layer).store.read_tree(item.name, version, check_disk=False)
         skill = trees.parse_skill_tree(item.name, tree or {}).skill
@@ -211,7 +211,7 @@ class Library:
 
     def read_files(self, item: ListedSkill) -> SkillFiles:
         """Return the skill's current files, and which of them are unreviewed."""
-        return copies.merge_copy_folders(
+        return copies.merge_files_of_copies(
             copies.load_effective_copies(item, self.get_layer, self._outside), self._outside
         )
 
@@ -324,7 +324,7 @@ class Library:
         layer = self.get_layer(item.layer)
         tree = layer.store.read_tree(item.name, check_disk=False) or {}
         if not layer.can_write and item.summary is not None:
-            tree = _make_strict_copy(layer, item.name, tree, description=self._load_merged_skill(item).description)
+            tree = _make_override_tree(layer, item.name, tree, description=self._load_merged_skill(item).description)
         skill = trees.parse_skill_tree(item.name, tree).skill
         if skill is None:
             raise Invalid(f"'{item.name}' is broken in the layer '{layer.name}'.", hint="See 'habitus skills lint'.")
@@ -356,13 +356,13 @@ class Library:
         if layer.can_write:
             return layer.store.save_tree(item.name, tree, author, expected_version=expected_version, is_exact=True)
         refuse_stale_version(item.name, 0 if item.summary is None else item.summary.version, expected_version)
-        strict = _make_strict_copy(layer, item.name, tree, description=parsed.skill.description)
+        strict = _make_override_tree(layer, item.name, tree, description=parsed.skill.description)
         return self._write_override(names.parse_address(address), layer, strict, author)
 
     def _write_override(self, address: SkillAddress, layer: Layer, tree: Tree, author: Author) -> SkillWriteResult:
         """Write a changed copy of a read-only skill into the user's layer."""
         if address.layer is not None:
-            raise read_only_error(layer.name, hint=f"Edit '{address.name}' to override it.")
+            raise make_read_only_error(layer.name, hint=f"Edit '{address.name}' to override it.")
         author = replace(author, reason=author.reason or f"override of {address.name}@{layer.name}")
         return self._get_writable_layer(None).store.save_tree(address.name, tree, author, expected_version=0)
 
@@ -396,7 +396,7 @@ class Library:
         self._authorize(author)
         item, layer = self._find_skill_with_layer(address)
         if not layer.can_write:
-            raise read_only_error(layer.name, hint="Only its owner can change it.")
+            raise make_read_only_error(layer.name, hint="Only its owner can change it.")
         return layer.store.rollback(item.name, to, author)
 
     def restore_state_at(self, timestamp: datetime, author: Author, *, dry_run: bool = False) -> list[RestoreAction]:
@@ -504,16 +504,16 @@ class Library:
     def _get_writable_layer(self, name: str | None) -> Layer:
         layer = self.get_layer(name or USER_LAYER)
         if not layer.can_write:
-            raise read_only_error(layer.name, hint="Check the permissions of its directory.")
+            raise make_read_only_error(layer.name, hint="Check the permissions of its directory.")
         return layer
 
-    def _unknown_skill_error(self, address: str, known: Sequence[str]) -> NotFound:
+    def _make_unknown_skill_error(self, address: str, known: Sequence[str]) -> NotFound:
         near = names.find_closest_name(address, known)
         hint = f"Did you mean '{near}'?" if near else "See 'habitus skills list'."
         return NotFound(f"No skill '{address}'.", hint=hint)
 
 
-def _make_strict_copy(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
+def _make_override_tree(layer: Layer, name: str, tree: Tree, *, description: str) -> Tree:
     """Return the copy to put above a read-only skill; its placeholders stay active."""
-    strict = conversion.make_strict_copy(name, tree, description=description)
+    strict = conversion.make_standard_compliant_tree(name, tree, description=description)
     return trees.enable_placeholders(name, strict) if layer.fills_placeholders else strict

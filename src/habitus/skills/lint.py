@@ -34,7 +34,7 @@ _NAMES_OTHERS = re.compile(r"companion|exclude", re.IGNORECASE)
 _LOAD_COMMAND = re.compile(r"(?<![\w`])!`[^`\n]+`|^\s*```!")
 
 
-class LintSearch(Protocol):
+class WhenToUseSearchFunction(Protocol):
     """Search the skills by a when-to-use line, all or only those in `among`, best first."""
 
     def __call__(self, cue: str, among: Collection[str] | None) -> SearchResults: ...
@@ -98,7 +98,7 @@ def lint_library(
     listing: Sequence[ListedSkill],
     *,
     budget: PromptBudget,
-    search: LintSearch,
+    search: WhenToUseSearchFunction,
     neighbours: Mapping[str, Sequence[IndexHit]],
     progress: Callable[[int], None],
 ) -> Iterator[LibraryFinding]:
@@ -146,7 +146,9 @@ def _find_duplicates(one: ListedSkill, near: Sequence[IndexHit], seen: set[froze
             )
 
 
-def _find_higher_ranked_skills(item: ListedSkill, search: LintSearch, among: Collection[str] | None) -> list[IndexHit]:
+def _find_higher_ranked_skills(
+    item: ListedSkill, search: WhenToUseSearchFunction, among: Collection[str] | None
+) -> list[IndexHit]:
     """Return the skills that rank above a skill when searched by its own when-to-use line."""
     assert item.summary is not None
     hits = search(item.summary.when_to_use_line, among).hits

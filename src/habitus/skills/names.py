@@ -70,7 +70,7 @@ def canonicalize_name(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).strip().lower()).replace("_", "-")
 
 
-def check_name(name: str, *, is_coined: bool = False) -> str:
+def canonicalize_and_check_name(name: str, *, is_coined: bool = False) -> str:
     """Return the canonical name; raise `Invalid` with a legal suggestion if there is none.
 
     A coined name, one that a program or model has made up, must be ASCII, which every agent accepts.

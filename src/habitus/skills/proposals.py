@@ -97,7 +97,7 @@ class Proposal:
         return "" if self.author.actor is ActorKind.JOB else str(self.change.details.get(USER_KEY, ""))
 
     @property
-    def is_new(self) -> bool:
+    def would_add_skill(self) -> bool:
         """Whether it would add a skill."""
         return self.change.action is ProposalAction.WRITE and not self.base_hash
 
@@ -219,7 +219,7 @@ class ProposalStore:
 
     def get(self, number: int) -> Proposal:
         """Return a proposal with its contents; raise `NotFound` with the pending numbers otherwise."""
-        engine, identity = self._locate_proposal(number)
+        engine, identity = self._get_engine_and_row_id(number)
         with sql.read_transaction(engine) as conn:
             row = conn.execute(sa.select(proposals).where(proposals.c.id == identity)).mappings().first()
             if row is not None:
@@ -228,7 +228,7 @@ class ProposalStore:
         known = ", ".join(str(one.id) for one in waiting) or "none"
         raise NotFound(f"There is no proposal {number}.", hint=f"Pending: {known}.")
 
-    def update(
+    def update_if_in_expected_state(
         self,
         number: int,
         values: Mapping[str, Any],
@@ -239,7 +239,7 @@ class ProposalStore:
         """Update a proposal that is in one of `expected_states`; False if it isn't. `contents` are files that the
         values refer to.
         """
-        engine, identity = self._locate_proposal(number)
+        engine, identity = self._get_engine_and_row_id(number)
         # The state is part of the WHERE clause, so of two concurrent decisions exactly one succeeds.
         this = (proposals.c.id == identity, proposals.c.state.in_([state.value for state in expected_states]))
         with self._open_transaction(engine) as conn:
@@ -248,7 +248,7 @@ class ProposalStore:
 
     def remove(self, number: int) -> None:
         """Delete a proposal."""
-        engine, identity = self._locate_proposal(number)
+        engine, identity = self._get_engine_and_row_id(number)
         with self._open_transaction(engine) as conn:
             conn.execute(proposals.delete().where(proposals.c.id == identity))
 
@@ -260,7 +260,7 @@ class ProposalStore:
         # Numbers interleave the databases, so a number alone says which one holds the row.
         return identity * len(self.engines) + self.engines.index(engine)
 
-    def _locate_proposal(self, number: int) -> tuple[sa.Engine, int]:
+    def _get_engine_and_row_id(self, number: int) -> tuple[sa.Engine, int]:
         identity, desk = divmod(number, len(self.engines))
         return self.engines[desk], identity
 

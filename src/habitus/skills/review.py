@@ -119,7 +119,7 @@ class ReviewQueue:
         again.
         """
         details = {**change.details, USER_KEY: self._user} if self._user else change.details
-        change = replace(change, name=names.check_name(change.name), details=details)
+        change = replace(change, name=names.canonicalize_and_check_name(change.name), details=details)
         before = self._read_current_tree(change)
         base_hash = compute_tree_hash(before) if before else ""
         if change.action is ProposalAction.WRITE and trees.parse_skill_tree(change.name, change.tree).skill is None:
@@ -198,7 +198,7 @@ class ReviewQueue:
                 self._store.save(shared, replace(one, host=self._host, base=before))
             self._store.remove(one.id)
 
-    def list(
+    def list_proposals_by_state(
         self,
         state: ProposalState | None = ProposalState.PENDING,
         *,
@@ -236,13 +236,13 @@ class ReviewQueue:
     def mark_rejections_reported(self, numbers: Iterable[int]) -> None:
         """Record that the agent has been told about these rejections."""
         for number in numbers:
-            self._store.update(number, {"told_on": self._clock()})
+            self._store.update_if_in_expected_state(number, {"told_on": self._clock()})
 
-    def list_conversation_skills(self, conversation: str) -> dict[str, tuple[int, Skill]]:
+    def list_pending_skills_of_conversation(self, conversation: str) -> dict[str, tuple[int, Skill]]:
         """Return the pending skills written in this conversation by name, each with the number of its proposal; they
         are usable there before approval.
         """
-        waiting = [proposal for proposal in self.list() if proposal.conversation == conversation]
+        waiting = [proposal for proposal in self.list_proposals_by_state() if proposal.conversation == conversation]
         parsed = [(p, trees.parse_skill_tree(p.change.name, p.change.tree).skill) for p in waiting if p.change.tree]
         return {p.change.name: (p.id, skill) for p, skill in parsed if skill is not None}
 
@@ -270,13 +270,17 @@ class ReviewQueue:
         """Return the files that it changes: the current ones, or those stored with it if its directory is not open
         here.
         """
-        return self._read_current_tree(proposal.change) if self.is_directory_open(proposal) else proposal.base
+        return (
+            self._read_current_tree(proposal.change)
+            if self.is_proposal_directory_open_here(proposal)
+            else proposal.base
+        )
 
     def is_on_other_host(self, proposal: Proposal) -> bool:
         """Whether it changes a directory of another host."""
         return proposal.host not in ("", self._host)
 
-    def is_directory_open(self, proposal: Proposal) -> bool:
+    def is_proposal_directory_open_here(self, proposal: Proposal) -> bool:
         """Whether its directory is open here; which project is open depends on the working directory."""
         roots = {layer.name: _get_trust_or_claims_root(layer) for layer in self._library.layers}
         return not self.is_on_other_host(proposal) and proposal.root in ("", roots.get(proposal.change.layer))
@@ -302,7 +306,7 @@ class ReviewQueue:
             self._record_decision(number, ProposalState.APPLYING, person, "")
             version = self._apply_on_host(number)
             return self.get(number), version
-        if not self.is_directory_open(proposal):
+        if not self.is_proposal_directory_open_here(proposal):
             raise Refused(f"Proposal {number} is about {proposal.root}, which is not open here.", hint="Run it there.")
         # Without this check, approving would overwrite changes that the person never saw.
         if self._compute_current_hash(proposal.change) != proposal.base_hash:
@@ -330,7 +334,9 @@ class ReviewQueue:
         If it can't be applied it becomes pending again with the reason; only storage failures leave it to be
         retried.
         """
-        is_due = self._store.update(number, {"state": ProposalState.APPLYING.value}, expected_states=_DUE_STATES)
+        is_due = self._store.update_if_in_expected_state(
+            number, {"state": ProposalState.APPLYING.value}, expected_states=_DUE_STATES
+        )
         proposal = self.get(number)
         # Another process of this host was faster, and failed.
         if not is_due and proposal.state is not ProposalState.APPROVED:
@@ -347,13 +353,13 @@ class ReviewQueue:
             for tell in self._approval_listeners:
                 tell(proposal)
             done = {"state": ProposalState.APPROVED.value, "decision": f"version {version}" if version else ""}
-            self._store.update(number, done, expected_states=[ProposalState.APPLYING])
+            self._store.update_if_in_expected_state(number, done, expected_states=[ProposalState.APPLYING])
         return version
 
     def _apply_change_once(self, held: Proposal) -> Sequence[ChangedSkillRecord]:
         """Apply the change unless a killed process already did; return the changed skills."""
         change = held.change
-        if not self.is_directory_open(held):
+        if not self.is_proposal_directory_open_here(held):
             raise NotFound(f"There is no {held.root} any more.", hint="")
         # Reading the current files also completes writes that a killed process left.
         before = self._compute_current_hash(change)
@@ -372,7 +378,7 @@ class ReviewQueue:
         before = self.read_base_tree(proposal)
         based = {"base": records.pack_tree(before), "base_hash": compute_tree_hash(before) if before else ""}
         reasons = json.dumps([*dict.fromkeys((*proposal.reasons, reason))], ensure_ascii=False)
-        self._store.update(
+        self._store.update_if_in_expected_state(
             number, {**_UNDECIDED, **based, "reasons": reasons}, expected_states=_DUE_STATES, contents=before
         )
 
@@ -388,7 +394,7 @@ class ReviewQueue:
         """Make a decided proposal pending again. The caller undoes the effects of its approval."""
         proposal = self.get(number)
         self._authorize_decision(proposal)
-        if not self._store.update(number, _UNDECIDED, expected_states=_DECIDED_STATES):
+        if not self._store.update_if_in_expected_state(number, _UNDECIDED, expected_states=_DECIDED_STATES):
             if proposal.state is ProposalState.APPLYING:
                 raise Invalid(f"Proposal {number} is being applied on {proposal.host}.", hint="Retry in a moment.")
             raise Invalid(f"Proposal {number} is {proposal.state.value}; it has no decision yet.", hint="")
@@ -412,7 +418,7 @@ class ReviewQueue:
         parsed = trees.parse_skill_tree(proposal.change.name, tree)
         if action is ProposalAction.WRITE and parsed.skill is None:
             raise Invalid(str(parsed.diagnostics[-1]), hint="")
-        self._store.update(
+        self._store.update_if_in_expected_state(
             number, {"tree": records.pack_tree(tree)}, expected_states=[ProposalState.PENDING], contents=tree
         )
         return self.get(number)
@@ -439,7 +445,7 @@ class ReviewQueue:
             "decision": self._redact(decision),
         }
         # A lost race has changed the state, so this call raises with the other person's decision.
-        if not self._store.update(number, values, expected_states=[ProposalState.PENDING]):
+        if not self._store.update_if_in_expected_state(number, values, expected_states=[ProposalState.PENDING]):
             self._get_pending_if_authorized(number)
 
     def _compute_current_hash(self, change: SkillChange) -> str:

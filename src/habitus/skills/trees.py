@@ -115,7 +115,9 @@ def rename_skill_in_main_file(tree: Tree, name: str) -> dict[str, TreeFile]:
         return dict(tree)
     return {
         **tree,
-        main: build_tree_file(skill_md.rename_skill_md(content, name, file=main), executable=tree[main].executable),
+        main: build_tree_file(
+            skill_md.change_name_in_skill_md(content, name, file=main), executable=tree[main].executable
+        ),
     }
 
 

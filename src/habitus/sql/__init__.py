@@ -20,14 +20,14 @@ from habitus.sql.engines import (
     create_in_memory_engine,
     get_engine_for_user,
     get_user_and_role_of_engine,
-    open_engine,
+    open_engine_with_current_schema,
 )
 from habitus.sql.errors import limit_busy_wait, translate_storage_errors
 from habitus.sql.schema import (
     BASELINE,
     HEAD,
     find_schema_problem,
-    get_oldest_compatible_schema,
+    get_oldest_schema_able_to_use_database,
     get_schema_revision,
     migrate_database,
 )
@@ -60,7 +60,7 @@ __all__ = [
     "find_schema_problem",
     "get_database_key",
     "get_engine_for_user",
-    "get_oldest_compatible_schema",
+    "get_oldest_schema_able_to_use_database",
     "get_schema_revision",
     "get_token_of_own_table_commits",
     "get_user_and_role_of_engine",
@@ -69,7 +69,7 @@ __all__ = [
     "limit_busy_wait",
     "metadata",
     "migrate_database",
-    "open_engine",
+    "open_engine_with_current_schema",
     "read_transaction",
     "split_batches",
     "strip_password",

@@ -32,7 +32,7 @@ _IDLE_BEFORE_PING_S = 1.0
 _IDLE_IN_TRANSACTION_S = 60
 
 
-def open_engine(
+def open_engine_with_current_schema(
     url: str, workspace: str = "", *, connections: int = DEFAULT_POOL_SIZE, dedicated: bool = False
 ) -> sa.Engine:
     """Return an engine on a database that has all tables this code needs.

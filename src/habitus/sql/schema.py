@@ -65,7 +65,7 @@ def find_schema_problem(engine: sa.Engine, revision: str | None) -> StorageFaile
     if revision < HEAD:
         what = f"{describe_database(engine)} has schema {revision}, and this Habitus needs {HEAD}."
         return StorageFailed(what, hint="Run 'habitus db migrate' once.")
-    if revision > HEAD and (get_oldest_compatible_schema(engine) or revision) > HEAD:
+    if revision > HEAD and (get_oldest_schema_able_to_use_database(engine) or revision) > HEAD:
         return _build_newer_schema_error(engine, revision)
     return None
 
@@ -86,7 +86,7 @@ def get_schema_revision(engine: sa.Engine) -> str | None:
         return found
 
 
-def get_oldest_compatible_schema(engine: sa.Engine) -> str | None:
+def get_oldest_schema_able_to_use_database(engine: sa.Engine) -> str | None:
     """Return the oldest schema whose code may still use this database, if recorded."""
     with translate_storage_errors(engine), engine.connect() as conn:
         found: str | None = conn.execute(sa.text(OLDEST_READER_QUERY)).scalar()

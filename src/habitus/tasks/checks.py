@@ -49,7 +49,7 @@ class ReplyEqualsCheck:
     moved: tuple[str, ...] = ()
 
     @property
-    def compared_in_words(self) -> str:
+    def compared_parts_description(self) -> str:
         """What is compared, in words."""
         return f"values but {', '.join(self.apart)}" if self.apart else "values"
 

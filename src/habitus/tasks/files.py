@@ -98,14 +98,14 @@ def parse_task(
     if not is_foreign and (unknown := sorted(given.keys() - set(_KNOWN))):
         hint = did_you_mean(unknown[0], _KNOWN) or f"There are: {', '.join(_FIELDS)}, wrong."
         raise Invalid(f"A task has no '{unknown[0]}', in {where}.", hint=hint)
-    request = next((_parse_text(given, key, where) for key in _REQUESTS if given.get(key)), "")
+    request = next((_get_text_field(given, key, where) for key in _REQUESTS if given.get(key)), "")
     payload = given.get("payload")
     if not request.strip() and "payload" not in given:
         raise Invalid(f"There is no 'request' in {where}.", hint=_FORM)
     checks = _parse_checks(given, where)
     if not checks:
         raise Invalid(f"There is no check in {where}, so it can't be judged.", hint=_FORM)
-    files, setup = _parse_files(given, where, is_foreign), _parse_text(given, "setup", where)
+    files, setup = _parse_files(given, where, is_foreign), _get_text_field(given, "setup", where)
     return Task(
         id=_parse_id(given, where) or id or compute_task_id(request, payload, files, setup),
         request=request,
@@ -114,8 +114,8 @@ def parse_task(
         setup=setup,
         checks=checks,
         origin=_parse_origin(given, where) or origin or TaskOrigin(kind=TaskOriginKind.FILE),
-        reviewed_by=_parse_text(given, "reviewed_by", where),
-        domain=_parse_text(given, "domain", where),
+        reviewed_by=_get_text_field(given, "reviewed_by", where),
+        domain=_get_text_field(given, "domain", where),
         reference=_parse_solution(given, "reference", where),
         wrong=_parse_solution(given, "wrong", where),
     )
@@ -152,12 +152,12 @@ def _parse_checks(given: Mapping[str, Any], where: str) -> tuple[Check, ...]:
     if len(rows) > _MAX_CHECKS:
         raise Invalid(f"{where} has {len(rows):,} checks.", hint=f"{_MAX_CHECKS} is the most.")
     found: list[Check] = [parse_check(_decode_json_field(row, "value", where), where) for row in rows]
-    found += [ReplyContainsCheck(text=text) for text in _parse_text_list(given, "expect", where)]
-    if matches := _parse_text(given, "matches", where):
+    found += [ReplyContainsCheck(text=text) for text in _get_text_list_field(given, "expect", where)]
+    if matches := _get_text_field(given, "matches", where):
         found.append(parse_check({"kind": ReplyMatchesPatternCheck.kind, "pattern": matches}, where))
-    if validator := _parse_text(given, "validator", where):
+    if validator := _get_text_field(given, "validator", where):
         found.append(PythonValidatorCheck(code=validator))
-    return (*found, *(RubricCheck(text=text) for text in _parse_text_list(given, "expectations", where)))
+    return (*found, *(RubricCheck(text=text) for text in _get_text_list_field(given, "expectations", where)))
 
 
 def _parse_id(given: Mapping[str, Any], where: str) -> str:
@@ -169,7 +169,7 @@ def _parse_id(given: Mapping[str, Any], where: str) -> str:
     return id.strip()
 
 
-def _parse_text(given: Mapping[str, Any], key: str, where: str) -> str:
+def _get_text_field(given: Mapping[str, Any], key: str, where: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str):
         raise Invalid(f"'{key}' of {where} is not text.", hint="Write it in quotes.")
@@ -178,7 +178,7 @@ def _parse_text(given: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def _parse_text_list(given: Mapping[str, Any], key: str, where: str) -> list[str]:
+def _get_text_list_field(given: Mapping[str, Any], key: str, where: str) -> list[str]:
     value = given.get(key) or []
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
@@ -206,8 +206,8 @@ def _parse_origin(given: Mapping[str, Any], where: str) -> TaskOrigin | None:
         raise Invalid(f"'origin' of {where} is unknown.", hint=f"There are: {', '.join(TaskOriginKind)}.")
     return TaskOrigin(
         kind=TaskOriginKind(row["kind"]),
-        conversation=_parse_text(row, "conversation", where),
-        user=_parse_text(row, "user", where),
+        conversation=_get_text_field(row, "conversation", where),
+        user=_get_text_field(row, "user", where),
     )
 
 
@@ -217,11 +217,13 @@ def _parse_solution(given: Mapping[str, Any], key: str, where: str) -> TaskSolut
     if value is None:
         return None
     if isinstance(value, str):
-        return TaskSolution(code=_parse_text(given, key, where))
+        return TaskSolution(code=_get_text_field(given, key, where))
     if not isinstance(value, Mapping) or not value or (value.keys() - {"reply", "code", "calls"}):
         raise Invalid(f"'{key}' of {where} is not a solution.", hint="Give reply, code or calls.")
-    calls = tuple(_parse_text_list(value, "calls", where))
-    return TaskSolution(reply=_parse_text(value, "reply", where), code=_parse_text(value, "code", where), calls=calls)
+    calls = tuple(_get_text_list_field(value, "calls", where))
+    return TaskSolution(
+        reply=_get_text_field(value, "reply", where), code=_get_text_field(value, "code", where), calls=calls
+    )
 
 
 def _to_json_value(value: Any) -> Json:

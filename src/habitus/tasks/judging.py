@@ -91,7 +91,10 @@ async def _judge_check(task: Task, check: Check, submission: Submission, ask: As
             other = describe_first_differing_field(check, reply)
             return _build_ok_or_failed_outcome(not other, f"it gives another result: {other}")
         case ToolCalledCheck(tool=tool, command=command):
-            calls = ((tool and one.tool == tool) or _has_words(command, one.command) for one in submission.calls)
+            calls = (
+                (tool and one.tool == tool) or _has_command_words_in_row(command, one.command)
+                for one in submission.calls
+            )
             return _build_ok_or_failed_outcome(any(calls), f"'{tool or command}' was not called")
         case RubricCheck():
             return (
@@ -120,7 +123,7 @@ async def _judge_file_check(
         case FileExistsCheck():
             return OK
         case FileEqualsCheck(content=expected):
-            is_same = _normalize_lines(text) == _normalize_lines(expected)
+            is_same = _split_into_normalized_lines(text) == _split_into_normalized_lines(expected)
             return _build_ok_or_failed_outcome(is_same, f"{check.path} says something else")
         case CsvTableEqualsCheck(table=table, tolerance=tolerance):
             other = _describe_table_difference(parse_csv_rows(table), parse_csv_rows(text), tolerance)
@@ -135,13 +138,13 @@ def _normalize_text(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _has_words(words: str, command: str) -> bool:
+def _has_command_words_in_row(words: str, command: str) -> bool:
     """Return whether a command line contains these words in a row."""
     wanted, given = words.split(), command.split()
     return bool(wanted) and any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted) + 1))
 
 
-def _normalize_lines(text: str) -> list[str]:
+def _split_into_normalized_lines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
@@ -267,7 +270,7 @@ def derive_expected_result(
     return exclude_fields_from_check(ReplyEqualsCheck(value=value, moved=tuple(sorted(moved))), unsteady | secret)
 
 
-def has_distinct_results(expected: Collection[ReplyEqualsCheck]) -> bool:
+def has_enough_distinct_results(expected: Collection[ReplyEqualsCheck]) -> bool:
     """Return whether these results, each of another input, distinguish a right program from a constant."""
     compared = (_list_leaves(one.value, one.apart) for one in expected)
     return len({json.dumps(leaves, sort_keys=True, ensure_ascii=False) for leaves in compared}) >= MIN_DISTINCT_RESULTS
@@ -281,7 +284,7 @@ def find_differing_paths(one: Json, other: Json, path: str = "") -> list[str]:
         return [] if _is_same_value(one, other) else [path]
     found: list[str] = []
     for key in dict.fromkeys((*ours, *theirs)):
-        below = _join_path(path, key)
+        below = _append_key_to_dotted_path(path, key)
         found += find_differing_paths(ours[key], theirs[key], below) if key in ours and key in theirs else [below]
     return found
 
@@ -304,7 +307,7 @@ def _is_same_value(one: Json, other: Json) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _join_path(path: str, key: str) -> str:
+def _append_key_to_dotted_path(path: str, key: str) -> str:
     step = key.replace("\\", "\\\\").replace(".", "\\.")
     return f"{path}.{step}" if path else step
 
@@ -318,7 +321,7 @@ def _list_leaves(value: Json, apart: Collection[str], path: str = "") -> list[tu
     if path and _is_path_within(path, apart):
         return []
     items = _list_json_items(value)
-    leaves = [leaf for key, item in items for leaf in _list_leaves(item, apart, _join_path(path, key))]
+    leaves = [leaf for key, item in items for leaf in _list_leaves(item, apart, _append_key_to_dotted_path(path, key))]
     return leaves if items else [(path, value)]
 
 
@@ -329,7 +332,9 @@ def _get_at_path(value: Json, path: str) -> Json:
 
 def _list_values_with_paths(value: Json, path: str = "") -> list[tuple[str, Json]]:
     below = (
-        node for key, item in _list_json_items(value) for node in _list_values_with_paths(item, _join_path(path, key))
+        node
+        for key, item in _list_json_items(value)
+        for node in _list_values_with_paths(item, _append_key_to_dotted_path(path, key))
     )
     return [(path, value), *below]
 

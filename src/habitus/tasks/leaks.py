@@ -66,7 +66,11 @@ def find_words_copied_from_task(said: str, task: Task, known: str = "") -> str:
     # Words of the request are no answer: whoever is asked can read them there.
     public = f"{known}\n{task.request}"
     if named := next(
-        (one for one in list_passing_answers(task) if _is_answer_given_away(one, said) and not _has_words(one, public)),
+        (
+            one
+            for one in list_passing_answers(task)
+            if _is_answer_given_away(one, said) and not _contains_normalized_answer(one, public)
+        ),
         "",
     ):
         return named
@@ -93,8 +97,8 @@ def find_words_copied_from_task(said: str, task: Task, known: str = "") -> str:
             return ", ".join(f"{name} is {value}" for name, value in values)
         if (
             isinstance(check, ReplyMatchesPatternCheck)
-            and _has_text_of_pattern(check.pattern, said)
-            and not _has_text_of_pattern(check.pattern, public)
+            and _is_pattern_match_given_away(check.pattern, said)
+            and not _is_pattern_match_given_away(check.pattern, public)
         ):
             return check.pattern
     return ""
@@ -118,7 +122,11 @@ def list_answers_of_other_tasks_in_reply(reply: str, task: Task, others: Iterabl
         _normalize_text(one.text) for other in others for one in other.checks if isinstance(one, ReplyContainsCheck)
     }
     beside = _remove_words(own, _normalize_text(reply))
-    there = [text for text in texts - own if _has_words(text, beside) and not _has_words(text, task.request)]
+    there = [
+        text
+        for text in texts - own
+        if _contains_normalized_answer(text, beside) and not _contains_normalized_answer(text, task.request)
+    ]
     named = [text for text in there if _is_answer_given_away(text, reply)]
     if len(named) >= MOST_NAMED:
         return named
@@ -172,7 +180,7 @@ def _has_line_all_answer_parts(parts: tuple[str, ...], text: str) -> bool:
     is_telling = any(len(part) > 2 and part.casefold() not in _EVERYDAY for part in parts) and len("".join(parts)) > 3
     joined = re.compile(rf"(?<![\w.,]){_SEPARATOR.join(map(re.escape, parts))}(?!\w)")
     return len(parts) > 0 and any(
-        (all(_has_words(part, line) for part in parts) and (is_telling or _ABOUT_KEYS.search(line)))
+        (all(_contains_normalized_answer(part, line) for part in parts) and (is_telling or _ABOUT_KEYS.search(line)))
         or (len(parts) > 1 and joined.search(line) and _ABOUT_ROWS.search(line))
         for line in text.splitlines()
     )
@@ -211,7 +219,7 @@ def _is_named_value_stated(name: str, value: str, text: str) -> bool:
     return any(states.fullmatch(_normalize_text(one)) for one in clauses)
 
 
-def _has_text_of_pattern(pattern: str, text: str) -> bool:
+def _is_pattern_match_given_away(pattern: str, text: str) -> bool:
     """Return whether a text has what a pattern asks for; one with few fixed characters fits most texts."""
     fixed = sum(letter.isalnum() for run in _split_pattern_at_special_characters(pattern) for letter in run)
     parts = _find_words_told_to_answer(text) if fixed else []
@@ -274,7 +282,7 @@ def _iterate_leaf_texts(value: Any) -> Iterator[str]:
 
 def _is_answer_given_away(answer: str, text: str) -> bool:
     """Return whether a text gives an answer away; a short or everyday word does so in quotes or as an instruction."""
-    if not _has_words(answer, text):
+    if not _contains_normalized_answer(answer, text):
         return False
     words = _normalize_text(answer)
     is_telling = " " in words or (len(words) > 1 if words.isdigit() else len(words) > 2 and words not in _EVERYDAY)
@@ -288,7 +296,7 @@ def _find_words_told_to_answer(text: str) -> list[str]:
     return [word for before, word in found if not _CONDITION.search(before)]
 
 
-def _has_words(answer: str, text: str) -> bool:
+def _contains_normalized_answer(answer: str, text: str) -> bool:
     words = _normalize_text(answer)
     return bool(words) and f" {words} " in f" {_normalize_text(text)} "
 

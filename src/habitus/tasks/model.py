@@ -125,9 +125,9 @@ class Task:
         return next((one.schema for one in self.checks if isinstance(one, ReplyShapeCheck)), {})
 
     @property
-    def compared_in_words(self) -> str:
+    def compared_parts_description(self) -> str:
         """What is compared of a tool's result, in words."""
-        return self.expected_result.compared_in_words if self.expected_result is not None else SHAPE_ONLY
+        return self.expected_result.compared_parts_description if self.expected_result is not None else SHAPE_ONLY
 
     @property
     def validator(self) -> str:

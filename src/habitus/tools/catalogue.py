@@ -72,7 +72,7 @@ class ToolCatalogue:
 
     def find_tool_skill(self, name: str) -> ListedSkill:
         """Return the skill of a tool; `NotFound` if it has no code stage."""
-        item = self.find_skill(names.canonicalize_name(name)) or self._find_skill_by_tool_name(name)
+        item = self.find_skill(names.canonicalize_name(name)) or self._find_non_ascii_skill_by_tool_name(name)
         if item is None or not _has_code_stage(item):
             near = names.find_closest_name(name, [tool.name for tool in self.list_all()])
             hint = f"Did you mean '{near}'?" if near else "See 'habitus tools list'."
@@ -83,7 +83,7 @@ class ToolCatalogue:
         """Return the skill of that name, with or without a code stage; None if there is none."""
         return next((item for item in self._library.list_skills() if item.name == name and item.summary), None)
 
-    def _find_skill_by_tool_name(self, name: str) -> ListedSkill | None:
+    def _find_non_ascii_skill_by_tool_name(self, name: str) -> ListedSkill | None:
         skills = (item for item in self._library.list_skills() if not item.name.isascii() and item.summary)
         return next((item for item in skills if names.to_tool_name(item.name) == name), None)
 
@@ -109,7 +109,7 @@ class ToolCatalogue:
 
     def get_health(self, item: ListedSkill) -> ToolHealthRecord:
         """Return the health of the skill's tool."""
-        return self._health.get(self._get_health_place(item), item.name)
+        return self._health.get_stored_or_fresh_record(self._get_health_place(item), item.name)
 
     def update_health(
         self, item: ListedSkill, change: Callable[[ToolHealthRecord], ToolHealthRecord]

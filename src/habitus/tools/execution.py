@@ -71,7 +71,7 @@ class ToolExecutor:
         """Test a draft and return its program; `ToolFailed` says in one line why not. `stored_cases` must still
         pass."""
         tool = _check_draft_and_build_program(draft)
-        payload = _check_test_payload(tool, draft.payload)
+        payload = _validate_and_convert_test_payload(tool, draft.payload)
         run = await self._run_in_sandbox(tool, payload, env, services)
         # A timeout is reported as an infrastructure failure but is the draft's own fault.
         if run.outcome.kind is OutcomeKind.INFRA and not run.timed_out:
@@ -156,7 +156,7 @@ class ToolExecutor:
         return ToolCaseResult(
             payload=payload,
             outcome=await _judge_case_run(run, case),
-            compares=case.compared_in_words,
+            compares=case.compared_parts_description,
             printed=run.stdout,
         )
 
@@ -214,7 +214,7 @@ def _check_draft_and_build_program(draft: ToolDraft) -> ToolProgram:
         raise ToolFailed(f"The code has {len(draft.code):,} characters; {LONGEST_CODE:,} is the most.")
     parameters = validate_parameters_schema(draft.parameters)
     code = repair_code(draft.code).code
-    dependencies = _check_dependencies((*draft.dependencies, *parse_dependencies(code)))
+    dependencies = _validate_and_sort_dependencies((*draft.dependencies, *parse_dependencies(code)))
     return ToolProgram(
         name=draft.name,
         description=description,
@@ -226,14 +226,14 @@ def _check_draft_and_build_program(draft: ToolDraft) -> ToolProgram:
     )
 
 
-def _check_dependencies(wanted: Sequence[str]) -> tuple[str, ...]:
+def _validate_and_sort_dependencies(wanted: Sequence[str]) -> tuple[str, ...]:
     try:
         return tuple(sorted({check_requirement(requirement) for requirement in wanted}))
     except Invalid as error:
         raise ToolFailed(str(error)) from None
 
 
-def _check_test_payload(tool: ToolProgram, given: Json) -> Json:
+def _validate_and_convert_test_payload(tool: ToolProgram, given: Json) -> Json:
     payload = validate_payload(tool.parameters, given, "The test payload")
     size = len(json.dumps(payload, ensure_ascii=False))
     if size > LONGEST_CASE:

@@ -127,7 +127,7 @@ class ToolHealthStore:
             rows = conn.execute(sa.select(tool_health)).mappings()
             return {(row["place"], row["name"]): ToolHealthRecord(**{f: row[f] for f in _FIELDS}) for row in rows}
 
-    def get(self, place: str, name: str) -> ToolHealthRecord:
+    def get_stored_or_fresh_record(self, place: str, name: str) -> ToolHealthRecord:
         """Return the health of one tool; a fresh one if nothing is stored."""
         return self.list_all().get((place, name), ToolHealthRecord())
 

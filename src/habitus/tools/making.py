@@ -64,7 +64,7 @@ _WIDEST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolServices:
+class ToolServiceDependencies:
     """Everything that creating, running and curating tools work with."""
 
     catalogue: ToolCatalogue
@@ -91,7 +91,7 @@ class ToolServices:
 class ToolMaker:
     """Creates tools that passed their test, and approves their code."""
 
-    def __init__(self, parts: ToolServices) -> None:
+    def __init__(self, parts: ToolServiceDependencies) -> None:
         self._parts = parts
 
     async def create_tool(
@@ -117,7 +117,7 @@ class ToolMaker:
         unless dropped (for the payload under test, only the shape); those of `evidence` must pass in any case.
         """
         name = _validate_name_not_built_in(name)
-        layer, before, old, had, given = await asyncio.to_thread(self._load_current_tool, name)
+        layer, before, old, had, given = await asyncio.to_thread(self._load_existing_tool_and_target_layer, name)
         granted = _intersect_permissions(permissions, had) if author.is_automatic else permissions
         draft = ToolDraft(
             name=name,
@@ -149,10 +149,12 @@ class ToolMaker:
         program = replace(program, permissions=permissions, is_compared=evidence.is_compared)
         return await asyncio.to_thread(self._submit_code_stage, program, layer, before, author, conversation, evidence)
 
-    def _load_current_tool(self, name: str) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
+    def _load_existing_tool_and_target_layer(
+        self, name: str
+    ) -> tuple[Layer, Tree, ToolProgram | None, Permissions, Path | None]:
         """Return the target layer and files, the existing tool, its granted permissions and its folder."""
         item = self._parts.catalogue.find_skill(name)
-        layer, before = self._find_target_layer(item)
+        layer, before = self._find_target_layer_and_files(item)
         old = self._parts.catalogue.find_program(item) if item else None
         had = old.permissions if item and old and self._parts.catalogue.is_approved(item) else NOTHING_GRANTED
         return layer, before, old, had, self._parts.files.provide_readable_folder(item) if item else None
@@ -173,7 +175,7 @@ class ToolMaker:
         self._parts.approvals.trust(APPROVED_ROOT, {item.name: tree}, person)
         return self._parts.catalogue.get(name)
 
-    def _find_target_layer(self, item: ListedSkill | None) -> tuple[Layer, Tree]:
+    def _find_target_layer_and_files(self, item: ListedSkill | None) -> tuple[Layer, Tree]:
         """Return the layer to write to, and the skill's files: its own layer, or the user's if that is read-only."""
         users = self._parts.library.get_layer(USER_LAYER)
         if item is None:
@@ -227,7 +229,7 @@ class ToolMaker:
                 "input": self._render_table_cell(case.payload),
                 "recorded": self._render_table_cell(recorded),
                 "draft": self._render_table_cell(result.printed),
-                "compared": case.compared_in_words,
+                "compared": case.compared_parts_description,
             }
             for case, recorded, result in zip(grounds.cases, grounds.recorded, tried, strict=True)
         ]
@@ -255,7 +257,7 @@ def _build_weaker_tests_notice(program: ToolProgram, grounds: ToolProposalEviden
 
 def _validate_name_not_built_in(name: str) -> str:
     try:
-        name = names.check_name(name)
+        name = names.canonicalize_and_check_name(name)
     except Invalid as error:
         raise ToolFailed(str(error)) from None
     if (called := names.to_tool_name(name)) in names.BUILT_IN_TOOLS:
@@ -282,7 +284,7 @@ def _build_untested_permissions_notice(wanted: Permissions, granted: Permissions
 class ToolRetirementService:
     """Retires and restores tools; nothing is lost. `test` runs the cases of a tool again."""
 
-    def __init__(self, parts: ToolServices, test: Callable[[str], Awaitable[ToolCaseRerunReport]]) -> None:
+    def __init__(self, parts: ToolServiceDependencies, test: Callable[[str], Awaitable[ToolCaseRerunReport]]) -> None:
         self._parts = parts
         self._test = test
 
@@ -302,7 +304,7 @@ class ToolRetirementService:
             retired += [gone] if gone else []
         return retired
 
-    async def retest_stale_tool(self, name: str) -> ToolCaseRerunReport:
+    async def retest_tool_and_degrade_if_failing(self, name: str) -> ToolCaseRerunReport:
         """Run the cases of a tool whose proof is stale, and mark it as degraded if they fail."""
         report = await self._test(name)
         if report.cases_counting_against_tool:

@@ -22,14 +22,14 @@ from habitus.tools.catalogue import build_code_tool_from_program
 from habitus.tools.code_stage import parse_tool_program_from_files
 from habitus.tools.execution import compute_tool_fingerprint
 from habitus.tools.health import ToolHealthRecord, compute_health_after_call, compute_health_after_passed_cases
-from habitus.tools.making import ToolMaker, ToolRetirementService, ToolServices
+from habitus.tools.making import ToolMaker, ToolRetirementService, ToolServiceDependencies
 from habitus.tools.model import NOTHING_GRANTED, CodeTool, ToolCaseRerunReport, ToolProgram, ToolStatus
 
 
 class ToolRunner:
     """Runs tools. Only approved code runs with permissions, and only such runs are counted."""
 
-    def __init__(self, parts: ToolServices) -> None:
+    def __init__(self, parts: ToolServiceDependencies) -> None:
         self._parts = parts
 
     async def run_tool(
@@ -145,7 +145,11 @@ class ToolRunner:
         return replace(program, permissions=NOTHING_GRANTED, given=folder)
 
     def _load_pending_programs_of_conversation(self, conversation: str) -> dict[str, ToolProgram]:
-        changes = [proposal.change for proposal in self._parts.review.list() if proposal.conversation == conversation]
+        changes = [
+            proposal.change
+            for proposal in self._parts.review.list_proposals_by_state()
+            if proposal.conversation == conversation
+        ]
         return {
             change.name: parse_tool_program_from_files(change.name, change.tree)
             for change in changes
@@ -176,7 +180,7 @@ def _get_hint_if_tool_cannot_run(tool: CodeTool) -> str:
 class ToolService:
     """Creates, runs and manages tools. Use it in an `async with` block, so no sandboxed process is left behind."""
 
-    def __init__(self, parts: ToolServices) -> None:
+    def __init__(self, parts: ToolServiceDependencies) -> None:
         self._workshops, known = parts.workshops, parts.catalogue
         maker, runner = ToolMaker(parts), ToolRunner(parts)
         curator = ToolRetirementService(parts, runner.test_tool)
@@ -190,7 +194,7 @@ class ToolService:
         )
         self.run, self.test = runner.run_tool, runner.test_tool
         self.waiting, self.run_waiting = runner.list_pending_tools_of_conversation, runner.run_pending_tool
-        self.curate, self.renew = curator.retest_and_retire_degraded_tools, curator.retest_stale_tool
+        self.curate, self.renew = curator.retest_and_retire_degraded_tools, curator.retest_tool_and_degrade_if_failing
         self.retire, self.restore, self.list_restorable_tools = (
             curator.retire_tool,
             curator.restore_tool,

@@ -12,7 +12,7 @@ from fastapi import Request
 from habitus.agent.background import run_in_thread
 from habitus.sql.change_notifications import ChangeFeed, get_change_feed
 from habitus.web.home_pool import HomePool
-from habitus.web.streams import LiveUpdate, LiveUpdateMode
+from habitus.web.streams import LiveUpdate, LiveUpdateAction
 
 # However many pages listen, the database is asked once in this time.
 _POLL_S = 0.25
@@ -56,12 +56,12 @@ class ChangeWatcher:
         with self._lock:
             self._replace_change_feed(None)
 
-    async def watch(self) -> AsyncIterator[LiveUpdate]:
+    async def iterate_updates_after_changes(self) -> AsyncIterator[LiveUpdate]:
         """Yield the marker now and after each change; ends when changes go unnoticed."""
         said, said_at = "", time.monotonic()
         while (marker := await run_in_thread(self.read_data_change_marker)) is not None:
             if marker != said or time.monotonic() - said_at > _KEEP_ALIVE_S:
-                yield LiveUpdate(mode=LiveUpdateMode.CHANGED, data=marker)
+                yield LiveUpdate(mode=LiveUpdateAction.CHANGED, data=marker)
                 said, said_at = marker, time.monotonic()
             await asyncio.sleep(_POLL_S)
 

@@ -57,7 +57,9 @@ class HomePool:
         self._followers: list[Callable[[Habitus], None]] = []
         self._at_close: list[Callable[[], None]] = []
         self._closed = threading.Event()
-        self._returning = threading.Thread(target=self._wait_for_database, name="habitus-returning", daemon=True)
+        self._returning = threading.Thread(
+            target=self._wait_for_database_and_switch_to_it, name="habitus-returning", daemon=True
+        )
         if own.is_offline:
             self._returning.start()
 
@@ -86,7 +88,7 @@ class HomePool:
             return None
         return self.owner_home if person is None else self._opened.get((self.owner_home, person))
 
-    def get_offline_snapshot(self, *, is_away: bool = False) -> Habitus | None:
+    def get_snapshot_home_while_database_is_away(self, *, is_away: bool = False) -> Habitus | None:
         """Return the home on the offline snapshot while the database is unreachable, else None; probes once
         a second.
         """
@@ -98,14 +100,14 @@ class HomePool:
                 if is_away and self._copy is None:
                     # Without a snapshot the request fails with the database's own error.
                     with suppress(HabitusError):
-                        self._copy = self._open_database_or_snapshot(is_stand_in=True)
+                        self._copy = self._open_home_if_on_wanted_source(is_stand_in=True)
                 elif self._copy is not None and not is_away:
                     log.info("The database is back.")
-                    self._close_snapshot(self._copy)
+                    self._close_snapshot_homes(self._copy)
                     self._copy = None
             return self._copy
 
-    def _open_database_or_snapshot(self, *, is_stand_in: bool, **changed: object) -> Habitus | None:
+    def _open_home_if_on_wanted_source(self, *, is_stand_in: bool, **changed: object) -> Habitus | None:
         """Open the home and return it if it is on the wanted side, database or snapshot; else None."""
         opened = Habitus.open(self.owner_home.settings.model_copy(update=changed), clock=self.owner_home.clock)
         if opened.is_offline is is_stand_in:
@@ -113,13 +115,13 @@ class HomePool:
         opened.close()
         return None
 
-    def _close_snapshot(self, copy: Habitus) -> None:
+    def _close_snapshot_homes(self, copy: Habitus) -> None:
         # Homes of people share the snapshot's connections, so they close first.
         theirs = [copy, *(self._opened.pop(key) for key in list(self._opened) if key[0] is copy)]
         for habitus in reversed(theirs):
             habitus.close()
 
-    def _wait_for_database(self) -> None:
+    def _wait_for_database_and_switch_to_it(self) -> None:
         """Wait until the database can be opened, then switch to it."""
         said = ""
         while not self._closed.wait(_PROBE_INTERVAL_S):
@@ -127,7 +129,7 @@ class HomePool:
                 # On the connection that has just answered. While it is away, opening it would only say so again.
                 if (
                     is_shared_database_back(self.owner_home.settings)
-                    and (opened := self._open_database_or_snapshot(is_stand_in=False)) is not None
+                    and (opened := self._open_home_if_on_wanted_source(is_stand_in=False)) is not None
                 ):
                     self._replace_snapshot_by_database(opened)
                     return
@@ -169,7 +171,7 @@ class HomePool:
         if not changed:
             return
         with self._lock:
-            opened = self._open_database_or_snapshot(is_stand_in=False, **changed)
+            opened = self._open_home_if_on_wanted_source(is_stand_in=False, **changed)
             if opened is None:
                 raise DatabaseUnavailable(
                     f"{DATABASE_AWAY} The setting was saved.", hint="Restart Habitus to apply it."
@@ -212,7 +214,7 @@ def get_public_address(request: Request) -> str:
 def get_request_home(request: Request) -> Habitus:
     """Return the sender's home; for reads, the snapshot while the database is unreachable. Call it in a thread."""
     desks = get_home_pool(request)
-    if request.method in READ_METHODS and (copy := desks.get_offline_snapshot()) is not None:
+    if request.method in READ_METHODS and (copy := desks.get_snapshot_home_while_database_is_away()) is not None:
         request.state.as_of = datetime.fromtimestamp(
             int((copy.settings.home / OFFLINE_SNAPSHOT_FILE).stat().st_mtime), UTC
         )
@@ -257,5 +259,5 @@ class SnapshotFallbackMiddleware:
         # The first attempt gets a copy of the scope, because the router writes into it.
         await self._app(dict(scope), receive, mark_unless_away)
         if state["is_away"]:
-            await run_in_thread(lambda: self._desks.get_offline_snapshot(is_away=True))
+            await run_in_thread(lambda: self._desks.get_snapshot_home_while_database_is_away(is_away=True))
             await self._app(scope, receive, mark)

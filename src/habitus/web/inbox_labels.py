@@ -51,7 +51,7 @@ def describe_item_briefly(item: ReviewInboxItem) -> str:
         case Engram(text=text):
             return f"Remember: {text}"
         case Proposal() as proposal:
-            action = "add" if proposal.is_new else ACTIONS[proposal.change.action]
+            action = "add" if proposal.would_add_skill else ACTIONS[proposal.change.action]
             return f"{capitalise_first(action)} {proposal.change.name}"
 
 
@@ -75,7 +75,11 @@ def get_item_kind(item: ReviewInboxItem) -> str:
         return "learn"
     if get_import_origin(subject):
         return "import"
-    return "new" if subject.is_new and subject.change.action is ProposalAction.WRITE else subject.change.action.value
+    return (
+        "new"
+        if subject.would_add_skill and subject.change.action is ProposalAction.WRITE
+        else subject.change.action.value
+    )
 
 
 def get_item_origin(item: ReviewInboxItem) -> str:
@@ -92,7 +96,7 @@ def list_filter_choices(
     return [(value, f"{labels[value] if labels else value} ({count})") for value, count in found]
 
 
-def get_item_headline(item: ReviewInboxItem, reader: str = "") -> tuple[str, str]:
+def get_item_name_and_wanted_change(item: ReviewInboxItem, reader: str = "") -> tuple[str, str]:
     """Return an item's name and the wanted change, for a row of a list."""
     match item.subject:
         case Engram(text=text):
@@ -152,7 +156,7 @@ def describe_decision(item: ReviewInboxItem) -> str:
 _NAMED_TURNS = re.compile(r": turns? [^ ,]+(?:, [^ ,]+)*(?: and \d+ before)?(?=\.)")
 
 
-def get_item_reason(item: ReviewInboxItem) -> str:
+def get_author_or_pending_reason(item: ReviewInboxItem) -> str:
     """Return the agent's reason for the proposal without the turns it names, or else why it is pending."""
     if isinstance(item.subject, Proposal) and item.subject.author.reason:
         return _NAMED_TURNS.sub("", item.subject.author.reason)

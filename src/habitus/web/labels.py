@@ -203,7 +203,7 @@ REPORT_ROWS = {
 }
 
 
-def describe_turn_cost(usage: Mapping[str, float]) -> str:
+def describe_turn_tokens_and_cost(usage: Mapping[str, float]) -> str:
     """Return the tokens and the cost of a turn; empty if the agent did not report them."""
     tokens = [(usage.get(f"{name}_tokens"), label) for name, label in (("input", "in"), ("output", "out"))]
     parts = [f"{int(count):,} tokens {label}" for count, label in tokens if count]
@@ -220,7 +220,7 @@ def measure_turn_seconds(view: TurnDetails) -> float | None:
     return None if turn.ended_on is None else max((turn.ended_on - turn.started_on).total_seconds(), 0.0)
 
 
-def describe_turn_outcome(turn: Turn) -> tuple[str, str]:
+def get_turn_outcome_label_and_css_class(turn: Turn) -> tuple[str, str]:
     """Return what is known about a turn as label and CSS class."""
     verdict = decide_use_verdict(turn.outcomes)
     if verdict is UseVerdict.NO_FEEDBACK and any(one.kind is OutcomeKind.INFRA for one in turn.outcomes):
@@ -231,10 +231,10 @@ def describe_turn_outcome(turn: Turn) -> tuple[str, str]:
 def describe_offer_effect(effect: EffectEstimate) -> str:
     """Return the effect of offering an item as a sentence."""
     value, low, high = (_format_signed_share_of_100(each) for each in (effect.value, effect.low, effect.high))
-    return f"{value} per 100 conversations ({low} to {high}): {judge_effect(effect)[0]}"
+    return f"{value} per 100 conversations ({low} to {high}): {get_effect_label_and_css_class(effect)[0]}"
 
 
-def judge_effect(effect: EffectEstimate) -> tuple[str, str]:
+def get_effect_label_and_css_class(effect: EffectEstimate) -> tuple[str, str]:
     """Return what is known about an effect as label and CSS class: a direction only if the whole interval agrees."""
     return (
         ("helps so far", "good")
@@ -253,7 +253,7 @@ def _format_signed_share_of_100(share: float) -> str:
 _DURATIONS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
-def estimate_job_time_left(job: Job) -> str:
+def describe_job_time_left(job: Job) -> str:
     """Return about how long a job still takes; empty until its worker has finished a part."""
     # Only parts of the current run count: earlier ones may have run on another machine.
     done = job.parts_done - job.parts_done_at_start
@@ -264,7 +264,7 @@ def estimate_job_time_left(job: Job) -> str:
     return f"about {format_quantity(max(1, round(seconds / length)), name)} left"
 
 
-def split_schedule_form_values(when: str) -> tuple[str, str]:
+def split_schedule_into_form_values(when: str) -> tuple[str, str]:
     """Return a schedule as form values: off, hourly, daily or a weekday, and the time."""
     found = re.fullmatch(SCHEDULE_PATTERN, when)
     at = f"{int(found['hour'] or 0):02}:{int(found['minute'] or 0):02}" if found and found["hour"] else "03:00"
@@ -306,10 +306,10 @@ def describe_author(author: Author) -> str:
 
 def describe_skill_uses(counters: UsageCounts) -> str:
     """Return how often a skill was used and how often it succeeded."""
-    return "".join(text for text, _ in list_use_count_phrases(counters))
+    return "".join(text for text, _ in list_parts_of_use_sentence(counters))
 
 
-def list_use_count_phrases(counters: UsageCounts) -> list[tuple[str, str]]:
+def list_parts_of_use_sentence(counters: UsageCounts) -> list[tuple[str, str]]:
     """Return the parts of the sentence about the uses of a skill, each with the name of the count that it states."""
     if not counters.used:
         return [("not used yet", "")]
@@ -418,14 +418,14 @@ def describe_selection_reason(reason: str) -> str:
     return said.get(kind, reason)
 
 
-def describe_selection(selected: SelectedSkill) -> str:
+def describe_skill_placement(selected: SelectedSkill) -> str:
     """Return where a turn placed a skill and why; of one that was opened, how relevant search found it."""
     place, reason = PLACES[selected.place], describe_selection_reason(selected.reason)
     why = reason.partition("; ")[2] if selected.place is SkillPlacementKind.LOADED else reason
     return f"{place}{', ' if selected.place is SkillPlacementKind.LOADED else ': '}{why}" if why else place
 
 
-def explain_selection(why: SkillPlacementExplanation) -> list[str]:
+def list_placement_explanation_sentences(why: SkillPlacementExplanation) -> list[str]:
     """Return whether a request would select a skill, and why, one sentence each."""
     lines = [_summarise_use_likelihood(why)]
     if why.place in (SkillPlacementKind.EAGER, SkillPlacementKind.STICKY, SkillPlacementKind.LEFT_OUT):

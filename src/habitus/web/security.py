@@ -63,7 +63,7 @@ OWNER_IDENTITY = RequestIdentity(person=None, access=Access.OWNER)
 ANONYMOUS_PERSON = UserAccount(name="(not signed in)", role=UserRole.VIEWER)
 
 
-def _identify_person(person: UserAccount | None) -> RequestIdentity | None:
+def _build_identity_of_person(person: UserAccount | None) -> RequestIdentity | None:
     """Return the identity of a person with the access of their role, or None."""
     return None if person is None else RequestIdentity(person=person, access=person.role.access)
 
@@ -100,9 +100,9 @@ class SignInService:
         told = f"{int(self._clock()) + LINK_SECONDS}.{secrets.token_hex(12)}"
         return f"{told}.{_sign_text(self._own, f'link {told}')}"
 
-    def redeem_sign_in_key(self, link: str) -> str | None:
+    def exchange_sign_in_key_for_cookie(self, link: str) -> str | None:
         """Return the session cookie for an unused sign-in key, else None."""
-        if self._redeem_owner_link(link):
+        if self._use_up_owner_link_if_valid(link):
             return self._make_session_cookie(self._own)
         now = datetime.fromtimestamp(self._clock(), UTC)
         person = self.people.redeem_sign_in_link(link) or self.people.redeem_first_admin_link(link, now)
@@ -110,13 +110,13 @@ class SignInService:
 
     def make_session_cookie_for_person(self, person: UserAccount) -> str:
         """Return the session cookie of a person who has just proved who they are."""
-        return self._make_session_cookie(self._get_user_signing_key(), person.key, person.name)
+        return self._make_session_cookie(self._get_shared_signing_key(), person.key, person.name)
 
     def _make_session_cookie(self, signing_key: bytes, key: str = "", name: str = "") -> str:
         told = f"{int(self._clock()) + SESSION_SECONDS}.{secrets.token_hex(8)}.{key}.{name}"
         return f"{told}.{_sign_text(signing_key, told)}"
 
-    def _redeem_owner_link(self, link: str) -> bool:
+    def _use_up_owner_link_if_valid(self, link: str) -> bool:
         """Return whether this is an unused link of the owner, which is then used."""
         told, _, signature = link.rpartition(".")
         until = told.partition(".")[0]
@@ -124,9 +124,9 @@ class SignInService:
             return False
         if not _has_valid_signature(self._own, f"link {told}", signature):
             return False
-        return self._mark_as_used(told)
+        return self._mark_link_or_session_as_used(told)
 
-    def _mark_as_used(self, told: str) -> bool:
+    def _mark_link_or_session_as_used(self, told: str) -> bool:
         """Mark a link or a session of the owner as used; False if it is already."""
         try:
             if self._used is not None:
@@ -142,7 +142,7 @@ class SignInService:
         mine = object()
         return self._used_here.setdefault(told, mine) is mine
 
-    def _is_used(self, told: str) -> bool:
+    def _is_link_or_session_used(self, told: str) -> bool:
         return told in self._used_here or (self._used is not None and (self._used / told).exists())
 
     def end_session(self, cookie: str) -> bool:
@@ -151,7 +151,7 @@ class SignInService:
             return False
         told = cookie.rpartition(".")[0]
         if asker.person is None:
-            self._mark_as_used(told)
+            self._mark_link_or_session_as_used(told)
         else:
             until, now = (datetime.fromtimestamp(at, UTC) for at in (int(told.partition(".")[0]), self._clock()))
             self.people.end_session(asker.person, told, until, now)
@@ -168,17 +168,17 @@ class SignInService:
         # A cookie with fewer parts gets an empty key, which matches no user.
         _, key, name = rest.split(".", 2) if rest.count(".") > 1 else ("", "", rest)
         if not name:
-            return OWNER_IDENTITY if is_own and not self._is_used(told) else None
-        if not is_own and not _has_valid_signature(self._get_user_signing_key(), told, signature):
+            return OWNER_IDENTITY if is_own and not self._is_link_or_session_used(told) else None
+        if not is_own and not _has_valid_signature(self._get_shared_signing_key(), told, signature):
             return None
-        person = self.people.get(name)
+        person = self.people.find_account_by_name(name)
         if person is None or not hmac.compare_digest(person.key, key) or self.people.is_session_ended(told):
             return None
-        return _identify_person(self.people.confirm_account_with_provider(person))
+        return _build_identity_of_person(self.people.confirm_account_with_provider(person))
 
     def identify_by_proxy_name(self, name: str) -> RequestIdentity:
         """Return the identity of a user whom a proxy has signed in; raise `Refused` for an unknown one."""
-        if (person := self.people.get(name)) is None or (
+        if (person := self.people.find_account_by_name(name)) is None or (
             person := self.people.confirm_account_with_provider(person)
         ) is None:
             self.refuse_if_accounts_are_outdated()
@@ -196,7 +196,7 @@ class SignInService:
         """Return the identity behind a bearer token, or None."""
         if hmac.compare_digest(token.encode("utf-8", "replace"), self.owner_token.encode()):
             return OWNER_IDENTITY
-        return _identify_person(self.people.find_by_token(token))
+        return _build_identity_of_person(self.people.find_account_by_token(token))
 
     def record_last_seen(self, asker: RequestIdentity | None) -> None:
         """Record when a user was last seen."""
@@ -211,12 +211,12 @@ class SignInService:
         key = self._own
         # Without the database nothing can be changed, and the owner may still read.
         with suppress(DatabaseUnavailable):
-            key = self._get_user_signing_key()
+            key = self._get_shared_signing_key()
         token = bytes.fromhex(_sign_text(key, f"csrf {cookie}"))
         mask = secrets.token_bytes(len(token))
         return (mask + _xor_bytes(mask, token)).hex()
 
-    def _get_user_signing_key(self) -> bytes:
+    def _get_shared_signing_key(self) -> bytes:
         self._shared = self._shared or self.people.get_or_create_signing_key()
         return self._shared or self._own
 
@@ -230,7 +230,7 @@ def _xor_bytes(one: bytes, other: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
-def _unmask_token(masked: str) -> bytes:
+def _unmask_csrf_token(masked: str) -> bytes:
     """Return a CSRF token without its mask, or nothing if it is none."""
     with suppress(ValueError):
         given = bytes.fromhex(masked)
@@ -316,11 +316,11 @@ class SecurityMiddleware:
             return
         headers = Headers(scope=scope)
         try:
-            asker, csrf = await run_in_thread(lambda: self._identify_and_record(scope, headers))
+            asker, csrf = await run_in_thread(lambda: self._identify_sender_and_record_last_seen(scope, headers))
         except (StorageFailed, Refused) as error:
             status = HTTPStatus.FORBIDDEN if isinstance(error, Refused) else HTTPStatus.SERVICE_UNAVAILABLE
             await make_refusal_app(scope["path"], status, error.message, error.hint)(
-                scope, receive, _add_security_headers(send)
+                scope, receive, _wrap_send_to_add_security_headers(send)
             )
             return
         if asker is None:
@@ -336,23 +336,25 @@ class SecurityMiddleware:
         # An address that no route has is for those who are signed in to find out.
         rule = self._rules(scope) or RouteAccessRule(access=Access.VIEWER)
         body = _SizeLimitedRequestBody(receive, rule.max_bytes)
-        answer = self._find_refusal(scope, headers, asker, csrf, rule.access) or body.check_declared_length(
-            scope, headers
-        )
+        answer = self._find_refusal(
+            scope, headers, asker, csrf, rule.access
+        ) or body.build_refusal_if_declared_too_large(scope, headers)
         # Not the path, which names skills and people.
         with tracing.trace_span("request", method=scope["method"]):
-            await (answer or self._app)(scope, body, _add_security_headers(send))
+            await (answer or self._app)(scope, body, _wrap_send_to_add_security_headers(send))
 
-    def _identify_and_record(self, scope: Scope, headers: Headers) -> tuple[RequestIdentity | None, str]:
+    def _identify_sender_and_record_last_seen(
+        self, scope: Scope, headers: Headers
+    ) -> tuple[RequestIdentity | None, str]:
         """Identify the sender and record that they were seen."""
-        asker, csrf = self._identify_sender(scope, headers)
+        asker, csrf = self._get_sender_identity_and_csrf_token(scope, headers)
         has_credentials = "authorization" in headers or bool(read_habitus_cookies(headers))
         if asker is None and has_credentials:
             self._keys.refuse_if_accounts_are_outdated()
         self._keys.record_last_seen(asker)
         return asker, csrf
 
-    def _identify_sender(self, scope: Scope, headers: Headers) -> tuple[RequestIdentity | None, str]:
+    def _get_sender_identity_and_csrf_token(self, scope: Scope, headers: Headers) -> tuple[RequestIdentity | None, str]:
         """Return the sender's identity and their CSRF token; a program with a bearer token needs none."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
@@ -387,8 +389,8 @@ class SecurityMiddleware:
                 return None
             what = "Unknown token." if "authorization" in headers else "Sign in first."
             return _make_sign_in_refusal(path, what, has_provider=self._keys.people.provider is not None)
-        given = _unmask_token(headers.get("x-csrf", "")) if csrf else b""
-        if method not in SAFE_METHODS and not hmac.compare_digest(given, _unmask_token(csrf)):
+        given = _unmask_csrf_token(headers.get("x-csrf", "")) if csrf else b""
+        if method not in SAFE_METHODS and not hmac.compare_digest(given, _unmask_csrf_token(csrf)):
             return make_refusal_app(path, HTTPStatus.FORBIDDEN, "The form has expired.", "Reload the page.")
         if asker.access < required_access:
             who = "the owner" if required_access is Access.OWNER else "an admin"
@@ -425,7 +427,7 @@ class _SizeLimitedRequestBody:
         self._most = most
         self._read = 0
 
-    def check_declared_length(self, scope: Scope, headers: Headers) -> ASGIApp | None:
+    def build_refusal_if_declared_too_large(self, scope: Scope, headers: Headers) -> ASGIApp | None:
         """Return a refusal if the declared length exceeds the limit, else None."""
         told = headers.get("content-length", "")
         is_too_large = told.isdecimal() and (len(told) > 15 or int(told) > self._most)
@@ -444,7 +446,7 @@ class _SizeLimitedRequestBody:
         return message if self._read <= self._most else {"type": "http.disconnect"}
 
 
-def _add_security_headers(send: Send) -> Send:
+def _wrap_send_to_add_security_headers(send: Send) -> Send:
     """Wrap `send` to add the security headers to each response."""
 
     async def add(message: Message) -> None:

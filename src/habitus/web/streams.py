@@ -20,7 +20,7 @@ from habitus.text import replace_surrogates
 log = logging.getLogger(__name__)
 
 
-class LiveUpdateMode(StrEnum):
+class LiveUpdateAction(StrEnum):
     """How the browser's `live-part` element applies an update."""
 
     # Appended to the text so far.
@@ -37,13 +37,13 @@ class LiveUpdateMode(StrEnum):
 class LiveUpdate:
     """One update of an open page."""
 
-    mode: LiveUpdateMode
+    mode: LiveUpdateAction
     data: str
     # The event id from which a reconnecting browser continues.
     number: int = 0
 
 
-def make_event_stream(updates: AsyncIterator[LiveUpdate]) -> StreamingResponse:
+def make_event_stream_response(updates: AsyncIterator[LiveUpdate]) -> StreamingResponse:
     """Return the updates as a response of server-sent events."""
 
     async def lines() -> AsyncIterator[str]:

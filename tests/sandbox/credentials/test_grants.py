@@ -19,7 +19,7 @@ from habitus.sandbox.credentials.grants import (
     GrantStore,
     GrantTargetKind,
     VariableOrigin,
-    VariableSources,
+    VariableValueSources,
     parse_env_declarations,
     resolve_credentials,
 )
@@ -39,7 +39,7 @@ def granted_names(*names: str, hosts: tuple[str, ...] = ()) -> list[Grant]:
     ]
 
 
-def values(asked: list[str] | None = None) -> VariableSources:
+def values(asked: list[str] | None = None) -> VariableValueSources:
     def secret(name: str) -> str | None:
         if asked is not None:
             asked.append(name)
@@ -48,7 +48,7 @@ def values(asked: list[str] | None = None) -> VariableSources:
     def own_file(path: str) -> Path | None:
         return Path("/own") / path if path == "assets/rules.toml" else None
 
-    return VariableSources(user="ann", config=CONFIG, secret=secret, environ=HOST, file=own_file)
+    return VariableValueSources(user="ann", config=CONFIG, secret=secret, environ=HOST, file=own_file)
 
 
 def resolved(declared: list[dict[str, Any]], *names: str, hosts: tuple[str, ...] = ()) -> GrantedCredentials:
@@ -128,11 +128,13 @@ def test_a_variable_of_this_host_is_granted_by_name_and_only_where_it_is_long_en
 
 @pytest.mark.req("SB-11")
 def test_grants_are_bound_to_a_user_a_skill_and_its_content(tmp_path: Path) -> None:
-    grants = GrantStore(sql.open_engine(sql.build_sqlite_url(migrated(tmp_path / "habitus.db"))), lambda: NOW)
+    grants = GrantStore(
+        sql.open_engine_with_current_schema(sql.build_sqlite_url(migrated(tmp_path / "habitus.db"))), lambda: NOW
+    )
     ann = {"user": "ann", "by": "ann"}
-    grants.add("mailer", "hash-1", **ann, secrets=["mail.password"], hosts=["a.example"])
-    grants.add("other", "hash-2", **ann, secrets=["db.url"], hosts=[])
-    grants.add("mailer", "hash-3", user=ALL_USERS, by="root", secrets=[], hosts=["b.example"])
+    grants.grant_secrets_and_hosts("mailer", "hash-1", **ann, secrets=["mail.password"], hosts=["a.example"])
+    grants.grant_secrets_and_hosts("other", "hash-2", **ann, secrets=["db.url"], hosts=[])
+    grants.grant_secrets_and_hosts("mailer", "hash-3", user=ALL_USERS, by="root", secrets=[], hosts=["b.example"])
     assert [grant.what for grant in grants.list_for_skill("mailer", "ann")] == [
         "b.example",
         "a.example",
@@ -140,23 +142,30 @@ def test_grants_are_bound_to_a_user_a_skill_and_its_content(tmp_path: Path) -> N
     ]
     assert [grant.what for grant in grants.list_for_skill("mailer", "bob")] == ["b.example"]
 
-    made = grants.add("mailer", "hash-4", **ann, secrets=["db.url", "mail.password", "db.url"], hosts=[])
+    made = grants.grant_secrets_and_hosts(
+        "mailer", "hash-4", **ann, secrets=["db.url", "mail.password", "db.url"], hosts=[]
+    )
     assert [(grant.kind, grant.what, grant.content_hash) for grant in made] == [
         (GrantTargetKind.SECRET, "db.url", "hash-4"),
         (GrantTargetKind.SECRET, "mail.password", "hash-4"),
     ]
-    assert {(grant.user, grant.skill, grant.what) for grant in grants.list()} == {
+    assert {(grant.user, grant.skill, grant.what) for grant in grants.list_all_grants()} == {
         ("ann", "mailer", "db.url"),
         ("ann", "mailer", "mail.password"),
         ("ann", "other", "db.url"),
         (ALL_USERS, "mailer", "b.example"),
     }
 
-    removed = grants.remove("mailer", user="ann", secrets=["db.url"], hosts=["b.example"])
+    removed = grants.revoke_grants("mailer", user="ann", secrets=["db.url"], hosts=["b.example"])
     assert [(grant.user, grant.what) for grant in removed] == [("ann", "db.url")]
     assert [grant.what for grant in grants.list_for_skill("mailer", "ann")] == ["b.example", "mail.password"]
-    assert [grant.what for grant in grants.remove("mailer", user="ann", secrets=[], hosts=[])] == ["mail.password"]
-    assert [(grant.user, grant.skill) for grant in grants.list()] == [(ALL_USERS, "mailer"), ("ann", "other")]
+    assert [grant.what for grant in grants.revoke_grants("mailer", user="ann", secrets=[], hosts=[])] == [
+        "mail.password"
+    ]
+    assert [(grant.user, grant.skill) for grant in grants.list_all_grants()] == [
+        (ALL_USERS, "mailer"),
+        ("ann", "other"),
+    ]
 
 
 _names = st.sampled_from([*VAULT, *HOST, "mail.host", "flat.name", "mail", ""])

@@ -63,7 +63,7 @@ def test_what_is_kept_comes_back_whoever_opens_it_with_the_key(kept: dict[str, s
         for name, value in kept.items():
             assert with_keyring(Path(place), drawer).set(name, value)
         again = with_keyring(Path(place), drawer)
-        assert again.names() == tuple(sorted(kept))
+        assert again.list_secret_names() == tuple(sorted(kept))
         assert {name: again.get(name) for name in kept} == kept
         assert again.list_known_values_to_redact() == frozenset(kept.values())
 
@@ -78,7 +78,7 @@ def test_the_file_is_its_owners_and_shows_names_only(tmp_path: Path) -> None:
     said = (tmp_path / FILE).read_bytes()
     assert SECRET.encode() not in said
     assert base64.b64encode(SECRET.encode()) not in said
-    assert with_password(tmp_path, None).names() == ("smtp.password",)
+    assert with_password(tmp_path, None).list_secret_names() == ("smtp.password",)
 
 
 def _is_no_json(file: Path) -> None:
@@ -220,7 +220,7 @@ def test_two_who_write_at_once_keep_both(tmp_path: Path) -> None:
         writer.join()
     vault = with_keyring(tmp_path, drawer)
     assert len(drawer.kept) == 1
-    assert {name: vault.get(name) for name in vault.names()} == {
+    assert {name: vault.get(name) for name in vault.list_secret_names()} == {
         f"{mine}-{number}": f"value {number} of {mine}" for mine in "abc" for number in range(8)
     }
 

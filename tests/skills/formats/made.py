@@ -203,7 +203,10 @@ def reason_of(path: Path, limits: ArchiveLimits = archives.DEFAULT_LIMITS) -> st
     with tempfile.TemporaryDirectory() as scratch:
         tempfile.tempdir = scratch
         try:
-            with pytest.raises(UnreadableEntryError) as caught, archives.unpack_archive(path, limits=limits):
+            with (
+                pytest.raises(UnreadableEntryError) as caught,
+                archives.unpack_archive_to_temporary_folder(path, limits=limits),
+            ):
                 raise AssertionError("it was unpacked")
         finally:
             tempfile.tempdir = usual

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from habitus.skills.formats.base import IncomingSkill
-from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.detect import read_entries
 from habitus.skills.formats.other_systems.anton import AntonFormat
 from habitus.skills.model import Manifest, Skill, SkillSource, Stage
 from habitus.use_counts import UsageCounts
@@ -69,7 +69,7 @@ FILES: dict[str, str | bytes] = {
 
 
 def test_every_field_has_its_place(tmp_path: Path) -> None:
-    entry = only(read_skills(write_files(tmp_path / "skills", FILES)))
+    entry = only(read_entries(write_files(tmp_path / "skills", FILES)))
     skill = entry.skill
     assert (entry.name, entry.format, entry.origin) == ("csv-summary", "anton", "skills/csv_summary")
     assert (skill.title, skill.description) == ("CSV Summary", "Sums up a CSV file.")
@@ -88,7 +88,7 @@ def test_every_field_has_its_place(tmp_path: Path) -> None:
 
 
 def test_export_gives_the_files_back(tmp_path: Path) -> None:
-    entry = only(read_skills(write_files(tmp_path / "in", FILES)))
+    entry = only(read_entries(write_files(tmp_path / "in", FILES)))
     written = ANTON.write_skills([again(entry)], tmp_path / "out")
     assert written.paths == (tmp_path / "out/csv_summary",)
     for path in ("chunks.md", "code/__init__.py", "code/columns.py", "requirements.txt", "declarative.md"):
@@ -118,7 +118,7 @@ def test_what_is_written_reads_back(
     }
     top = fresh(tmp_path)
     ANTON.write_skills([outgoing(skill, files, given_counters)], top)
-    entry = only(read_skills(top))
+    entry = only(read_entries(top))
     found = entry.skill
     assert (found.name, found.title, found.description) == (skill.name, skill.title, skill.description)
     assert (found.when_to_use, found.body) == (skill.when_to_use, skill.body)
@@ -158,7 +158,7 @@ def test_what_was_read_is_written_back(
         "stats.json": json.dumps({"stage_1": {"recommended": recommended}}),
     }
     write_files(top / "in" / label, files)
-    entry = only(read_skills(top / "in"))
+    entry = only(read_entries(top / "in"))
     (path,) = ANTON.write_skills([again(entry)], top / "out").paths
     assert path.name == label
     back = json.loads((path / "meta.json").read_text())
@@ -167,13 +167,13 @@ def test_what_was_read_is_written_back(
     is_blank = not steps.strip("\n")
     assert (path / "declarative.md").read_text("utf-8-sig") == ("" if is_blank else steps.removeprefix("\ufeff"))
     assert json.loads((path / "stats.json").read_text())["stage_1"]["recommended"] == recommended
-    again_read = only(read_skills(top / "out"))
+    again_read = only(read_entries(top / "out"))
     assert (again_read.tree, again_read.counters) == (entry.tree, entry.counters)
 
 
 def test_a_damaged_side_file_costs_only_what_it_said(tmp_path: Path) -> None:
     files = {**FILES, "csv_summary/meta.json": "{", "csv_summary/stats.json": '{"stage_1": 3, "stage_2": {"used": -1}}'}
-    entry = only(read_skills(write_files(tmp_path / "skills", files)))
+    entry = only(read_entries(write_files(tmp_path / "skills", files)))
     assert entry.skill.body.startswith("# Steps")
     assert entry.counters == {}
     said = " ".join(map(str, entry.diagnostics))
@@ -183,7 +183,7 @@ def test_a_damaged_side_file_costs_only_what_it_said(tmp_path: Path) -> None:
 
 def test_a_skill_without_steps_is_left_out_and_its_neighbour_is_not(tmp_path: Path) -> None:
     files = {**FILES, "broken/meta.json": json.dumps(META), "bytes/declarative.md": b"\xff\xfe"}
-    entries = list(read_skills(write_files(tmp_path / "skills", files)))
+    entries = list(read_entries(write_files(tmp_path / "skills", files)))
     assert [entry.name for entry in of_kind(entries, IncomingSkill)] == ["csv-summary"]
     assert reasons(entries) == {
         "broken": "There is no declarative.md in it.",
@@ -193,7 +193,7 @@ def test_a_skill_without_steps_is_left_out_and_its_neighbour_is_not(tmp_path: Pa
 
 def test_two_labels_that_come_to_one_name(tmp_path: Path) -> None:
     files = {f"{label}/declarative.md": f"Steps of {label}" for label in ("a_b", "a-b", "A B")}
-    entries = list(read_skills(write_files(tmp_path / "skills", files)))
+    entries = list(read_entries(write_files(tmp_path / "skills", files)))
     assert [entry.origin for entry in of_kind(entries, IncomingSkill)] == ["skills/A B"]
     assert len(reasons(entries)) == 1
     assert "skills/A B is called 'a-b' too and came first" in reasons(entries)["a-b"]
@@ -201,9 +201,9 @@ def test_two_labels_that_come_to_one_name(tmp_path: Path) -> None:
 
 def test_a_clash_of_code_and_scripts_loses_neither(tmp_path: Path) -> None:
     files = {**FILES, "csv_summary/scripts/columns.py": "other"}
-    entry = only(read_skills(write_files(tmp_path / "in", files)))
+    entry = only(read_entries(write_files(tmp_path / "in", files)))
     ANTON.write_skills([again(entry)], tmp_path / "out")
-    assert only(read_skills(tmp_path / "out")).tree == entry.tree
+    assert only(read_entries(tmp_path / "out")).tree == entry.tree
     assert (tmp_path / "out/csv_summary/scripts/columns.py").read_text() == "other"
 
 

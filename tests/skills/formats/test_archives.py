@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from habitus.skills.formats.archives import ArchiveLimits
 from habitus.skills.formats.base import IncomingSkill, SkippedEntry
-from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.detect import read_entries
 from tests.skills.formats.made import law, of_kind, only, reason_of
 
 pytestmark = pytest.mark.req("SK-18")
@@ -43,7 +43,7 @@ def test_a_skill_in_an_archive(tmp_path: Path, name: str) -> None:
     path = archive(
         tmp_path, ("packed/SKILL.md", SKILL.encode()), (member("packed/scripts/run.sh", 0o100755), b"x"), name=name
     )
-    entry = only(read_skills(path))
+    entry = only(read_entries(path))
     assert (entry.name, entry.origin) == ("packed", name)
     assert entry.tree["scripts/run.sh"].executable
     assert entry.format == "skill"
@@ -51,16 +51,16 @@ def test_a_skill_in_an_archive(tmp_path: Path, name: str) -> None:
 
 def test_an_archive_whose_root_is_the_skill_is_named_by_its_file(tmp_path: Path) -> None:
     path = archive(tmp_path, ("SKILL.md", SKILL.encode()), ("__MACOSX/._x", b""), name="download (3).zip")
-    assert only(read_skills(path)).name == "packed"
+    assert only(read_entries(path)).name == "packed"
     wrapped = archive(tmp_path, ("repo-main/SKILL.md", SKILL.encode()), name="repo-main.zip")
-    assert only(read_skills(wrapped)).name == "packed"
+    assert only(read_entries(wrapped)).name == "packed"
     nameless = archive(tmp_path, ("SKILL.md", SKILL.replace("name: packed\n", "").encode()), name="My Skill.zip")
-    assert only(read_skills(nameless)).name == "my-skill"
+    assert only(read_entries(nameless)).name == "my-skill"
 
 
 def test_other_layouts_are_found_in_an_archive(tmp_path: Path) -> None:
     path = archive(tmp_path, ("a_b/declarative.md", b"Do."), ("c/SKILL.md", SKILL.encode()))
-    assert [(entry.name, entry.format) for entry in of_kind(read_skills(path), IncomingSkill)] == [
+    assert [(entry.name, entry.format) for entry in of_kind(read_entries(path), IncomingSkill)] == [
         ("a-b", "anton"),
         ("c", "skill"),
     ]
@@ -170,7 +170,7 @@ def test_ten_gigabytes_of_zeros_cost_nothing(tmp_path: Path, declared: int) -> N
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tracemalloc.start()
     try:
-        (entry,) = read_skills(path)
+        (entry,) = read_entries(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -206,7 +206,7 @@ def test_a_damaged_archive(tmp_path: Path, damage: Callable[[bytes], bytes]) -> 
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as out:
         out.writestr("packed/SKILL.md", SKILL)
     path.write_bytes(damage(path.read_bytes()))
-    (entry,) = read_skills(path)
+    (entry,) = read_entries(path)
     assert isinstance(entry, SkippedEntry)
 
 
@@ -218,7 +218,7 @@ def test_a_name_that_begins_with_a_nul_is_refused(tmp_path: Path) -> None:
     at = content.rindex(b"packed/SKILL.md")
     path = tmp_path / "x.zip"
     path.write_bytes(content[:at] + b"\0" + content[at + 1 :])
-    (entry,) = read_skills(path)
+    (entry,) = read_entries(path)
     assert isinstance(entry, SkippedEntry)
 
 
@@ -234,4 +234,4 @@ def test_no_damage_raises(tmp_path: Path, data: st.DataObject) -> None:
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path / "x.zip"
     path.write_bytes(bytes(content))
-    assert list(read_skills(path))
+    assert list(read_entries(path))

@@ -51,8 +51,8 @@ def test_what_does_not_come_back_is_named(tmp_path: Path, name: str, missing: st
         OutgoingSkill(skill=RICH, tree={**conversion.build_imported_skill_files(RICH, {}), **FILES}, counters=COUNTERS),
         OutgoingSkill(skill=PLAIN, tree=conversion.build_imported_skill_files(PLAIN, {})),
     ]
-    form = detect.get_format(name)
+    form = detect.get_format_by_name(name)
     form.write_skills(outgoing, tmp_path / "out")
-    assert detect.list_lost_fields(form, outgoing, tmp_path / "out") == (
+    assert detect.list_skills_losing_fields(form, outgoing, tmp_path / "out") == (
         SkippedEntry(origin=RICH.layer, name="csv-summary", reason=f"'{name}' has no place for: {missing}."),
     )

@@ -13,7 +13,7 @@ from habitus.errors import Invalid, NotFound, StorageFailed
 from habitus.files import build_tree_file
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import IncomingSkill, SkillFormat, SkippedEntry, resolve_name_conflicts
-from habitus.skills.formats.detect import FORMATS, get_format, read_skills
+from habitus.skills.formats.detect import FORMATS, get_format_by_name, read_entries
 from tests.skills.formats.made import again, fresh, json_values, law, of_kind, reasons, taken, write_files
 
 pytestmark = pytest.mark.req("SK-18", "SK-19")
@@ -34,7 +34,7 @@ FILES: dict[str, str | bytes] = {
 
 
 def test_a_tree_of_several_layouts(tmp_path: Path) -> None:
-    entries = list(read_skills(write_files(tmp_path / "all", FILES)))
+    entries = list(read_entries(write_files(tmp_path / "all", FILES)))
     assert of_kind(entries, SkippedEntry) == []
     assert {entry.name: entry.format for entry in of_kind(entries, IncomingSkill)} == {
         "csv-summary": "anton",
@@ -48,7 +48,7 @@ def test_a_tree_of_several_layouts(tmp_path: Path) -> None:
 
 def test_everything_read_is_a_valid_skill_and_reads_the_same_twice(tmp_path: Path) -> None:
     top = write_files(tmp_path / "all", FILES)
-    first, second = (of_kind(read_skills(top), IncomingSkill) for _ in range(2))
+    first, second = (of_kind(read_entries(top), IncomingSkill) for _ in range(2))
     assert first == second
     for entry in first:
         disk.write_tree(tmp_path / "out" / entry.name, entry.tree)
@@ -57,10 +57,10 @@ def test_everything_read_is_a_valid_skill_and_reads_the_same_twice(tmp_path: Pat
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
 def test_every_format_takes_every_skill_it_has_a_place_for(tmp_path: Path, format: SkillFormat) -> None:
-    skills = [again(entry) for entry in of_kind(read_skills(write_files(tmp_path / "all", FILES)), IncomingSkill)]
+    skills = [again(entry) for entry in of_kind(read_entries(write_files(tmp_path / "all", FILES)), IncomingSkill)]
     to = tmp_path / "out"
     written = format.write_skills(skills, to)
-    found = {entry.name for entry in of_kind(read_skills(to, (format,)), IncomingSkill)}
+    found = {entry.name for entry in of_kind(read_entries(to, (format,)), IncomingSkill)}
     left_out = {entry.name for entry in written.left_out}
     assert found | left_out == {item.skill.name for item in skills}
     assert not found & left_out
@@ -70,30 +70,30 @@ def test_every_format_takes_every_skill_it_has_a_place_for(tmp_path: Path, forma
 
 def test_a_directory_called_like_a_file_is_no_file(tmp_path: Path) -> None:
     write_files(tmp_path / "top", {"SKILL.md/one/SKILL.md": "---\nname: one\ndescription: One.\n---\nDo.\n"})
-    assert taken(read_skills(tmp_path / "top")) == ["one"]
+    assert taken(read_entries(tmp_path / "top")) == ["one"]
 
 
 def test_nothing_that_fits_says_so(tmp_path: Path) -> None:
     write_files(tmp_path / "empty", {"a/b.txt": "x"})
-    assert "There is no skill in it" in reasons(read_skills(tmp_path / "empty"))["empty"]
+    assert "There is no skill in it" in reasons(read_entries(tmp_path / "empty"))["empty"]
     write_files(tmp_path, {"x.pdf": "x"})
-    assert "A .pdf file is nothing" in reasons(read_skills(tmp_path / "x.pdf"))["x"]
+    assert "A .pdf file is nothing" in reasons(read_entries(tmp_path / "x.pdf"))["x"]
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="There is no"):
-        read_skills(tmp_path / "gone")
+        read_entries(tmp_path / "gone")
     with pytest.raises(Invalid, match="There is no format 'yaml'"):
-        get_format("yaml")
+        get_format_by_name("yaml")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_directory_that_may_not_be_read(tmp_path: Path) -> None:
     top = write_files(tmp_path / "all", FILES)
     (top / "plain").chmod(0)
-    assert reasons(read_skills(top)) == {"plain": "Can't look into it: Permission denied."}
+    assert reasons(read_entries(top)) == {"plain": "Can't look into it: Permission denied."}
     with pytest.raises(StorageFailed):
-        read_skills(top / "plain")
+        read_entries(top / "plain")
     (top / "plain").chmod(0o755)
 
 
@@ -102,7 +102,7 @@ def test_links_to_elsewhere_are_not_followed(tmp_path: Path) -> None:
     top = write_files(tmp_path / "top", {"one/SKILL.md": "---\nname: one\ndescription: One.\n---\nDo.\n"})
     (top / "link").symlink_to(tmp_path / "elsewhere")
     (top / "loop").symlink_to(top)
-    assert taken(read_skills(top)) == ["one"]
+    assert taken(read_entries(top)) == ["one"]
 
 
 @pytest.mark.full
@@ -112,7 +112,7 @@ def test_twenty_thousand_files(tmp_path: Path) -> None:
         write_files(folder, {"SKILL.md": f"---\nname: skill-{number}\ndescription: Number {number}.\n---\nDo.\n"})
     for number in range(18_000):
         (tmp_path / "many" / f"noise-{number}.txt").touch()
-    assert sum(isinstance(entry, IncomingSkill) for entry in read_skills(tmp_path / "many")) == 2_000
+    assert sum(isinstance(entry, IncomingSkill) for entry in read_entries(tmp_path / "many")) == 2_000
 
 
 _KEYS = [
@@ -144,7 +144,7 @@ def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) 
         "rows.json": content,
     }
     write_files(top, files)
-    entries = [*read_skills(top), *read_skills(top / "rows.json")]
+    entries = [*read_entries(top), *read_entries(top / "rows.json")]
     skills = [again(entry) for entry in of_kind(entries, IncomingSkill)]
     for format in FORMATS:
         format.write_skills(skills, top / "out" / format.name)
@@ -152,7 +152,7 @@ def test_no_json_makes_a_reader_raise(tmp_path: Path, value: object, name: str) 
 
 def test_one_format_alone_reads_only_its_own(tmp_path: Path) -> None:
     top = write_files(tmp_path / "all", FILES)
-    assert taken(read_skills(top, (get_format("anton"),))) == ["csv-summary"]
+    assert taken(read_entries(top, (get_format_by_name("anton"),))) == ["csv-summary"]
 
 
 @given(found=st.lists(st.tuples(st.sampled_from(["a", "a-2", "b"]), st.sampled_from("xyz")), max_size=8))

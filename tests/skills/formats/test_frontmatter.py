@@ -15,11 +15,11 @@ from tests.skills.formats.strategies import files, texts
 
 
 def _read(front: str) -> frontmatter.FrontMatterFields:
-    return frontmatter.read_fields(front, "SKILL.md")[0]
+    return frontmatter.parse_fields_with_diagnostics(front, "SKILL.md")[0]
 
 
 def _said(front: str) -> list[str]:
-    return [diagnostic.message for diagnostic in frontmatter.read_fields(front, "SKILL.md")[1]]
+    return [diagnostic.message for diagnostic in frontmatter.parse_fields_with_diagnostics(front, "SKILL.md")[1]]
 
 
 def test_a_file_is_taken_apart() -> None:
@@ -133,7 +133,7 @@ def test_an_unquoted_colon_is_mended_and_said(line: str, value: str) -> None:
 )
 def test_what_cannot_be_read_says_why_and_where(front: str, says: str) -> None:
     with pytest.raises(MalformedFileError) as caught:
-        frontmatter.read_fields(front, "SKILL.md")
+        frontmatter.parse_fields_with_diagnostics(front, "SKILL.md")
     assert says in caught.value.diagnostic.message
     assert caught.value.diagnostic.hint
     assert "\n" not in str(caught.value.diagnostic)
@@ -160,7 +160,7 @@ _CHAIN = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 
 )
 def test_a_block_made_to_exhaust_the_reader_is_refused(front: str, says: str) -> None:
     with pytest.raises(MalformedFileError, match=says):
-        frontmatter.read_fields(front, "SKILL.md")
+        frontmatter.parse_fields_with_diagnostics(front, "SKILL.md")
 
 
 @example("a---b")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from habitus.skills.formats import recipes_md, tool_json
 from habitus.skills.formats.base import IncomingSkill, PlaybookLesson
-from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.detect import read_entries
 from habitus.skills.formats.foreign_values import DiagnosticCollector
 from habitus.skills.formats.other_systems.ghost import GhostFormat
 from habitus.skills.formats.recipes_md import Recipe
@@ -113,7 +113,7 @@ def by_name(entries: list[IncomingSkill]) -> dict[str, IncomingSkill]:
 
 
 def test_a_tool_comes_with_its_schema_code_and_counters(tmp_path: Path) -> None:
-    found = by_name(of_kind(read_skills(write_files(tmp_path, FILES)), IncomingSkill))
+    found = by_name(of_kind(read_entries(write_files(tmp_path, FILES)), IncomingSkill))
     assert sorted(found) == ["city-weather", "fetch-and-say", "old-tool", "tired"]
     entry = found["city-weather"]
     code = CODE.encode()
@@ -136,7 +136,7 @@ def test_a_tool_comes_with_its_schema_code_and_counters(tmp_path: Path) -> None:
 
 @pytest.mark.req("LA-02")
 def test_a_composed_skill_becomes_a_recipe(tmp_path: Path) -> None:
-    entry = by_name(of_kind(read_skills(write_files(tmp_path, FILES)), IncomingSkill))["fetch-and-say"]
+    entry = by_name(of_kind(read_entries(write_files(tmp_path, FILES)), IncomingSkill))["fetch-and-say"]
     (recipe,) = recipes_md.parse_recipes(entry.tree["chunks.md"].content or b"", DiagnosticCollector(""))
     assert recipe == Recipe(
         name="fetch_and_say",
@@ -157,7 +157,7 @@ def test_a_composed_skill_becomes_a_recipe(tmp_path: Path) -> None:
 
 @pytest.mark.req("ME-01")
 def test_a_playbook_comes_as_lessons(tmp_path: Path) -> None:
-    lessons = of_kind(read_skills(write_files(tmp_path, FILES)), PlaybookLesson)
+    lessons = of_kind(read_entries(write_files(tmp_path, FILES)), PlaybookLesson)
     assert lessons[0] == PlaybookLesson(
         origin=f"{tmp_path.name}/memory/skills_playbook.json, lesson 1",
         trigger="When parsing dates",
@@ -179,7 +179,7 @@ def test_a_playbook_comes_as_lessons(tmp_path: Path) -> None:
 
 
 def test_export_gives_the_files_back(tmp_path: Path) -> None:
-    entries = list(read_skills(write_files(tmp_path / "in", FILES)))
+    entries = list(read_entries(write_files(tmp_path / "in", FILES)))
     out = tmp_path / "out"
     written = GHOST.write_skills([again(entry) for entry in of_kind(entries, IncomingSkill)], out)
     assert written.left_out == ()
@@ -187,7 +187,7 @@ def test_export_gives_the_files_back(tmp_path: Path) -> None:
         before, after = (json.loads((tmp_path / top / file).read_text()) for top in ("in/memory", "out"))
         assert without_ours(after) == before
     assert (out / "acquired_skills/retired/old_tool.py").read_text() == CODE
-    back = list(read_skills(out))
+    back = list(read_entries(out))
     assert [(entry.tree, entry.counters, entry.status) for entry in of_kind(back, IncomingSkill)] == [
         (entry.tree, entry.counters, entry.status) for entry in of_kind(entries, IncomingSkill)
     ]
@@ -208,7 +208,7 @@ def test_a_registry_entry_without_its_file(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"skills_registry.json": json.dumps(registry), "good.py": CODE, "stray.py": CODE}
     write_files(tmp_path / "acquired_skills", files)
     (tmp_path / "acquired_skills/linked.py").symlink_to("/etc/hosts")
-    entries = list(read_skills(tmp_path / "acquired_skills"))
+    entries = list(read_entries(tmp_path / "acquired_skills"))
     assert [entry.name for entry in of_kind(entries, IncomingSkill)] == ["good"]
     found = reasons(entries)
     assert found.pop("linked").startswith("Can't read linked.py")
@@ -225,7 +225,7 @@ def test_code_that_is_not_what_was_registered_is_said(tmp_path: Path) -> None:
         "skills_registry.json": json.dumps({"x": entry_of("x", content_hash="0" * 32, parameters_schema="not json")}),
         "x.py": CODE,
     }
-    entry = only(read_skills(write_files(tmp_path / "t", files)))
+    entry = only(read_entries(write_files(tmp_path / "t", files)))
     said = " ".join(map(str, entry.diagnostics))
     assert "its hash differs" in said
     assert "no schema of its parameters" in said
@@ -234,7 +234,7 @@ def test_code_that_is_not_what_was_registered_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{", "[1]", "3", '"x"', '{"a": {"steps": 3}}', "[" * 100_000, b"\xff"])
 def test_damaged_files_end_in_reasons(tmp_path: Path, content: str | bytes) -> None:
     files = dict.fromkeys(("skills_registry.json", "composed_skills.json", "skills_playbook.json"), content)
-    entries = list(read_skills(write_files(tmp_path / "m", files)))
+    entries = list(read_entries(write_files(tmp_path / "m", files)))
     assert of_kind(entries, IncomingSkill) == []
     assert len(entries) >= 3 - (content == "[1]")
     assert all(reasons(entries).values())
@@ -251,7 +251,7 @@ def test_damaged_files_end_in_reasons(tmp_path: Path, content: str | bytes) -> N
 )
 def test_a_composed_skill_that_is_none(tmp_path: Path, steps: object, reason: str) -> None:
     content = json.dumps({"bad": {"steps": steps}, "good": {"steps": ["fetch"]}})
-    entries = list(read_skills(write_files(tmp_path / "m", {"composed_skills.json": content})))
+    entries = list(read_entries(write_files(tmp_path / "m", {"composed_skills.json": content})))
     assert reasons(entries) == {"bad": reason}
     assert [entry.name for entry in of_kind(entries, IncomingSkill)] == ["good"]
 
@@ -259,7 +259,7 @@ def test_a_composed_skill_that_is_none(tmp_path: Path, steps: object, reason: st
 def test_a_branch_on_words_is_kept_and_said(tmp_path: Path) -> None:
     step = {"tool": "x", "args": {"a": 1}, "branch_condition": "timeout", "branch_target": "slow"}
     content = json.dumps([{"name": "one", "steps": [step]}])
-    entry = only(read_skills(write_files(tmp_path / "m", {"composed_skills.json": content})))
+    entry = only(read_entries(write_files(tmp_path / "m", {"composed_skills.json": content})))
     assert "results are not read for words" in " ".join(map(str, entry.diagnostics))
     (recipe,) = recipes_md.parse_recipes(entry.tree["chunks.md"].content or b"", DiagnosticCollector(""))
     assert recipe.steps[0]["branch_target"] == "slow"
@@ -267,7 +267,7 @@ def test_a_branch_on_words_is_kept_and_said(tmp_path: Path) -> None:
 
 def test_lessons_that_say_nothing_are_left_out(tmp_path: Path) -> None:
     content = json.dumps([LESSON, {"trigger": "x"}, {"solution": "y"}, 3, {**LESSON, "confidence": "high"}])
-    entries = list(read_skills(write_files(tmp_path / "m", {"skills_playbook.json": content})))
+    entries = list(read_entries(write_files(tmp_path / "m", {"skills_playbook.json": content})))
     assert len(of_kind(entries, PlaybookLesson)) == 2
     assert of_kind(entries, PlaybookLesson)[1].confidence == 0.5
 
@@ -283,7 +283,7 @@ def test_a_tool_that_rarely_fails_is_not_exported_as_failing(tmp_path: Path) -> 
     GHOST.write_skills([outgoing(plain_skill(), files, counted)], tmp_path / "out")
     entry = json.loads((tmp_path / "out/acquired_skills/skills_registry.json").read_text())["csv_summary"]
     assert (entry["usage_count"], entry["failure_count"]) == (1000, 2)
-    assert only(read_skills(tmp_path / "out")).counters == counted
+    assert only(read_entries(tmp_path / "out")).counters == counted
 
 
 def tool_files(name: str, description: str, parameters: dict[str, Any], code: bytes) -> dict[str, bytes]:
@@ -329,7 +329,7 @@ def test_what_is_written_reads_back(
     given_counters = {Stage.CODE: counted, Stage.CHUNKS: chunked}
     top = fresh(tmp_path)
     GHOST.write_skills([outgoing(plain_skill(name), files, given_counters)], top)
-    entry = only(read_skills(top))
+    entry = only(read_entries(top))
     tool = tool_json.parse_tool_json(entry.tree["tool.json"].content or b"")
     assert (entry.name, tool.description, tool.parameters) == (name, description, schema)
     assert entry.tree["scripts/tool.py"].content == code

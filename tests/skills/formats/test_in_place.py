@@ -91,7 +91,7 @@ def test_a_nested_block_is_made_where_there_is_none() -> None:
 def test_what_lines_cannot_do_is_done_all_the_same(
     front: str, changes: frontmatter.FrontMatterChanges, kept: str
 ) -> None:
-    wanted = frontmatter.read_fields(front, "SKILL.md")[0]
+    wanted = frontmatter.parse_fields_with_diagnostics(front, "SKILL.md")[0]
     for key, value in changes.items():
         if isinstance(value, str):
             wanted[key] = value
@@ -102,7 +102,7 @@ def test_what_lines_cannot_do_is_done_all_the_same(
             if not wanted[key]:
                 del wanted[key]
     after = _changed(front, changes)
-    assert frontmatter.read_fields(after, "SKILL.md")[0] == wanted
+    assert frontmatter.parse_fields_with_diagnostics(after, "SKILL.md")[0] == wanted
     assert kept in after
 
 
@@ -122,8 +122,8 @@ def test_the_block_says_what_was_asked_and_keeps_every_comment(
     if nested is not None:
         changes["metadata"] = None if is_gone else nested
     after = _changed(HAND_WRITTEN, changes)
-    fields = frontmatter.read_fields(after, "SKILL.md")[0]
-    before = frontmatter.read_fields(HAND_WRITTEN, "SKILL.md")[0]
+    fields = frontmatter.parse_fields_with_diagnostics(after, "SKILL.md")[0]
+    before = frontmatter.parse_fields_with_diagnostics(HAND_WRITTEN, "SKILL.md")[0]
     for key in {*before, *fields, *changes} - {"metadata"}:
         assert fields.get(key) == (changes[key] if key in changes else before.get(key))
     for comment in ("# The monthly numbers", "# Seen by everybody", "# the end"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from habitus.skills.formats import frontmatter
 from habitus.skills.formats.base import IncomingSkill, SkippedEntry
-from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.detect import read_entries
 from habitus.skills.formats.other_systems import istota
 from habitus.skills.formats.other_systems.istota import IstotaFormat
 from habitus.skills.model import Manifest, Skill
@@ -83,7 +83,7 @@ def named(entries: list[IncomingSkill], name: str) -> IncomingSkill:
 
 
 def test_every_manifest_field_has_its_place(tmp_path: Path) -> None:
-    entries = of_kind(read_skills(write_files(tmp_path / "skills", FILES)), IncomingSkill)
+    entries = of_kind(read_entries(write_files(tmp_path / "skills", FILES)), IncomingSkill)
     assert [(entry.name, entry.format) for entry in entries] == [("bike-rides", "istota"), ("notes", "istota")]
     skill = entries[0].skill
     assert skill.manifest == Manifest(
@@ -104,7 +104,7 @@ def test_every_manifest_field_has_its_place(tmp_path: Path) -> None:
 
 
 def test_export_gives_the_manifest_and_the_modules_back(tmp_path: Path) -> None:
-    entries = of_kind(read_skills(write_files(tmp_path / "in", FILES)), IncomingSkill)
+    entries = of_kind(read_entries(write_files(tmp_path / "in", FILES)), IncomingSkill)
     ISTOTA.write_skills([again(entry) for entry in entries], tmp_path / "out")
     before, after = (_fields((tmp_path / side / "bike_rides/skill.md").read_text()) for side in ("in", "out"))
     assert after == before
@@ -119,14 +119,14 @@ def test_export_gives_the_manifest_and_the_modules_back(tmp_path: Path) -> None:
 
 
 def _fields(text: str) -> dict[str, object]:
-    return frontmatter.read_fields(frontmatter.split_front_matter(text, "").front or "", "")[0]
+    return frontmatter.parse_fields_with_diagnostics(frontmatter.split_front_matter(text, "").front or "", "")[0]
 
 
 @pytest.mark.req("SB-10")
 @pytest.mark.parametrize("left_out", [None, "bike_rides/__main__.py"])
 def test_the_command_line_runs_from_scripts(tmp_path: Path, left_out: str | None) -> None:
     files = {path: content for path, content in FILES.items() if path != left_out}
-    entries = of_kind(read_skills(write_files(tmp_path / "in", files)), IncomingSkill)
+    entries = of_kind(read_entries(write_files(tmp_path / "in", files)), IncomingSkill)
     entry = named(entries, "bike-rides")
     write_files(tmp_path / "skill", contents(entry.tree))
     command = [sys.executable, "-I", str(tmp_path / "skill/scripts/cli.py"), "you"]
@@ -140,7 +140,7 @@ def test_a_command_line_that_is_only_a_main_module_runs(tmp_path: Path) -> None:
         "one/skill.md": "---\nname: one\ndescription: One\ncli: true\n---\nx\n",
         "one/__main__.py": "import sys\nprint('main', sys.argv[1])\n",
     }
-    entry = only(read_skills(write_files(tmp_path / "in", files)))
+    entry = only(read_entries(write_files(tmp_path / "in", files)))
     write_files(tmp_path / "skill", contents(entry.tree))
     command = [sys.executable, "-I", str(tmp_path / "skill/scripts/cli.py"), "x"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "main x\n"
@@ -148,7 +148,7 @@ def test_a_command_line_that_is_only_a_main_module_runs(tmp_path: Path) -> None:
 
 def test_imports_that_did_not_come_along_are_said(tmp_path: Path) -> None:
     files = {**FILES, "bike_rides/__init__.py": f"from istota.config import load\nfrom .. import shared\n{MODULE}"}
-    entry = named(of_kind(read_skills(write_files(tmp_path / "in", files)), IncomingSkill), "bike-rides")
+    entry = named(of_kind(read_entries(write_files(tmp_path / "in", files)), IncomingSkill), "bike-rides")
     assert "imports .., istota.config, which did not come along" in " ".join(map(str, entry.diagnostics))
 
 
@@ -159,7 +159,7 @@ def test_fields_of_a_toml_file_return_to_it(tmp_path: Path) -> None:
         "night/skill.md": "---\nname: night\ndescription: At night\n---\nSleep.\n",
         "alone/skill.toml": 'description = "Only this file"\nalways_include = true\n',
     }
-    entries = of_kind(read_skills(write_files(tmp_path / "in", files)), IncomingSkill)
+    entries = of_kind(read_entries(write_files(tmp_path / "in", files)), IncomingSkill)
     assert named(entries, "alone").skill.manifest.always_include
     night = named(entries, "night")
     assert (night.skill.manifest.triggers, night.skill.manifest.admin_only) == (("moon", "a\nb"), True)
@@ -167,7 +167,7 @@ def test_fields_of_a_toml_file_return_to_it(tmp_path: Path) -> None:
     ISTOTA.write_skills([again(entry) for entry in entries], tmp_path / "out")
     assert (tmp_path / "out/night/skill.toml").is_file()
     assert "triggers" not in (tmp_path / "out/night/skill.md").read_text()
-    back = of_kind(read_skills(tmp_path / "out"), IncomingSkill)
+    back = of_kind(read_entries(tmp_path / "out"), IncomingSkill)
     assert [entry.tree for entry in back] == [entry.tree for entry in entries]
 
 
@@ -183,7 +183,7 @@ def test_what_is_written_reads_back(tmp_path: Path, skill: Skill, manifest: Mani
     # A plain neighbour shows nothing of the layout by itself.
     ISTOTA.write_skills([outgoing(skill, {"references/x.bin": b"\0"}), outgoing(plain_skill("zz-" + skill.name))], top)
     (top / f"zz_{skill.name.replace('-', '_')}" / "skill.toml").write_text("")
-    entry = next(found for found in of_kind(read_skills(top), IncomingSkill) if found.name == skill.name)
+    entry = next(found for found in of_kind(read_entries(top), IncomingSkill) if found.name == skill.name)
     found = entry.skill
     assert (found.title, found.description, found.when_to_use) == (skill.title, skill.description, skill.when_to_use)
     assert (found.tags, found.body, found.extra) == (skill.tags, skill.body, skill.extra)
@@ -201,10 +201,10 @@ def test_what_was_read_is_written_back(tmp_path: Path, folder: str, description:
         f"name: {frontmatter.format_scalar(folder)}\ndescription: {frontmatter.format_scalar(description)}\ncli: true\n"
     )
     write_files(top / "in" / folder, {"skill.md": f"---\n{front}---\n{body}\n"})
-    entry = only(read_skills(top / "in"))
+    entry = only(read_entries(top / "in"))
     (path,) = ISTOTA.write_skills([again(entry)], top / "out").paths
     assert path.name == folder
-    assert only(read_skills(top / "out")).tree == entry.tree
+    assert only(read_entries(top / "out")).tree == entry.tree
     text = (path / "skill.md").read_bytes().decode()
     assert str(_fields(text)["description"]).strip() == description.strip()
     assert text.endswith(f"---\n{body}\n")
@@ -217,7 +217,7 @@ def test_a_broken_manifest_does_not_hide_its_neighbours(tmp_path: Path) -> None:
         "worse/skill.toml": "=",
         "open/skill.md": "---\ncli: true\n",
     }
-    entries = list(read_skills(write_files(tmp_path / "skills", files)))
+    entries = list(read_entries(write_files(tmp_path / "skills", files)))
     assert len(of_kind(entries, IncomingSkill)) == 2
     assert set(reasons(entries)) == {"bad", "worse", "open"}
     assert "never closed" in reasons(entries)["open"]
@@ -233,20 +233,20 @@ def test_a_native_command_line_becomes_a_package(tmp_path: Path) -> None:
         [sys.executable, "-m", "csv_summary"], cwd=package.parent, capture_output=True, text=True, check=True
     )
     assert ran.stdout == "hi\n"
-    assert only(read_skills(tmp_path / "out")).tree["scripts/cli.py"].content == code
+    assert only(read_entries(tmp_path / "out")).tree["scripts/cli.py"].content == code
 
 
 def test_the_public_collection(tmp_path: Path) -> None:
     data = os.environ.get("HABITUS_BENCH_DATA")
     if not data:
         pytest.skip("HABITUS_BENCH_DATA names no directory with the public sets")
-    entries = list(read_skills(Path(data) / "skill_collections" / "istota"))
+    entries = list(read_entries(Path(data) / "skill_collections" / "istota"))
     assert of_kind(entries, SkippedEntry) == []
     found = of_kind(entries, IncomingSkill)
     assert len(found) == 36
     assert sum(entry.skill.manifest.always_include for entry in found) == 7
     assert sum(entry.skill.manifest.cli for entry in found) == 22
     ISTOTA.write_skills([again(entry) for entry in found], tmp_path / "out")
-    assert [entry.tree for entry in of_kind(read_skills(tmp_path / "out"), IncomingSkill)] == [
+    assert [entry.tree for entry in of_kind(read_entries(tmp_path / "out"), IncomingSkill)] == [
         entry.tree for entry in found
     ]

@@ -12,7 +12,7 @@ from habitus.errors import Refused
 from habitus.files import TreeFile, build_tree_file
 from habitus.skills.formats import disk
 from habitus.skills.formats.base import IncomingSkill, OutgoingSkill, SkippedEntry
-from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.detect import read_entries
 from habitus.skills.formats.skill_folder import AgentSkillsFormat
 from habitus.skills.model import Skill
 from tests.skills.formats.made import (
@@ -52,7 +52,7 @@ def test_a_checkout_with_many_skills(tmp_path: Path) -> None:
         "bare/SKILL.md": "# Bare\n\nJust text.",
         "latin/SKILL.md": b"---\nname: latin\ndescription: caf\xe9\n---\n",
     }
-    entries = list(read_skills(write_files(tmp_path / "repo", files)))
+    entries = list(read_entries(write_files(tmp_path / "repo", files)))
     found = {entry.name: entry.origin for entry in of_kind(entries, IncomingSkill)}
     assert found == {
         "bare": "repo/bare",
@@ -70,7 +70,7 @@ def test_a_skill_keeps_its_bytes(tmp_path: Path) -> None:
         "assets/x.bin": bytes(range(256)),
     }
     write_files(tmp_path / "theirs/My_Skill", files)
-    entry = only(read_skills(tmp_path / "theirs"))
+    entry = only(read_entries(tmp_path / "theirs"))
     assert entry.name == "my-skill"
     assert contents(entry.tree) == files
     assert entry.diagnostics
@@ -82,7 +82,7 @@ def test_copies_and_namesakes(tmp_path: Path) -> None:
         "b/one/SKILL.md": SKILL.format("one"),
         "c/One/SKILL.md": SKILL.format("other"),
     }
-    entries = list(read_skills(write_files(tmp_path / "repo", files)))
+    entries = list(read_entries(write_files(tmp_path / "repo", files)))
     assert [entry.origin for entry in of_kind(entries, IncomingSkill)] == ["repo/a/one"]
     assert [entry.reason for entry in of_kind(entries, SkippedEntry)] == [
         "It is a copy of repo/a/one.",
@@ -95,12 +95,12 @@ def test_links_and_devices_are_left_out(tmp_path: Path) -> None:
     (top / "secrets").symlink_to("/etc/passwd")
     (top / "loop").symlink_to(top)
     os.mkfifo(top / "pipe")
-    entry = only(read_skills(top))
+    entry = only(read_entries(top))
     assert set(entry.tree) == {"SKILL.md"}
     assert len([d for d in entry.diagnostics if "left out" in d.message]) == 3
     (tmp_path / "two").mkdir()
     (tmp_path / "two/SKILL.md").symlink_to(top / "SKILL.md")
-    assert reasons(read_skills(tmp_path / "two")) == {"two": "SKILL.md is a link; it was left out."}
+    assert reasons(read_entries(tmp_path / "two")) == {"two": "SKILL.md is a link; it was left out."}
 
 
 @pytest.mark.full
@@ -111,7 +111,7 @@ def test_a_folder_that_is_too_large(tmp_path: Path) -> None:
     big = write_files(tmp_path / "big", {"SKILL.md": SKILL.format("big")})
     with (big / "video.mp4").open("wb") as file:
         file.truncate(disk.MAX_BYTES + 1)
-    assert reasons(read_skills(tmp_path)) == {
+    assert reasons(read_entries(tmp_path)) == {
         "many": "There are more than 5,000 files in it.",
         "big": "It is larger than 64 MB.",
     }
@@ -119,7 +119,7 @@ def test_a_folder_that_is_too_large(tmp_path: Path) -> None:
 
 def test_a_markdown_upload_with_frontmatter(tmp_path: Path) -> None:
     write_files(tmp_path, {"upload.md": SKILL.format("named-inside")})
-    entry = only(read_skills(tmp_path / "upload.md"))
+    entry = only(read_entries(tmp_path / "upload.md"))
     assert entry.name == "named-inside"
     assert contents(entry.tree) == {"SKILL.md": SKILL.format("named-inside").encode()}
 
@@ -145,7 +145,7 @@ def test_a_bare_markdown_upload(
     tmp_path: Path, file: str, content: str, name: str, title: str, description: str
 ) -> None:
     write_files(tmp_path, {file: content})
-    entry = only(read_skills(tmp_path / file))
+    entry = only(read_entries(tmp_path / file))
     assert (entry.skill.title, entry.skill.description) == (title, description)
     assert entry.name == name
 
@@ -153,7 +153,7 @@ def test_a_bare_markdown_upload(
 @pytest.mark.parametrize("content", ["", "\n \n", "---\nname: x\n", b"\xff\xfe", b"a\0b", "---\n- a\n---\n"])
 def test_an_upload_that_is_no_skill(tmp_path: Path, content: str | bytes) -> None:
     write_files(tmp_path, {"x.md": content})
-    assert list(reasons(read_skills(tmp_path / "x.md"))) == ["x"]
+    assert list(reasons(read_entries(tmp_path / "x.md"))) == ["x"]
 
 
 @given(title=any_text, text=some_text)
@@ -162,7 +162,7 @@ def test_an_upload_that_is_no_skill(tmp_path: Path, content: str | bytes) -> Non
 def test_any_markdown_becomes_a_valid_skill(tmp_path: Path, title: str, text: str) -> None:
     top = fresh(tmp_path)
     write_files(top, {"some notes.md": f"# {title}\n\n{text}\n".replace("\x00", "").encode()})
-    entry = only(read_skills(top / "some notes.md"))
+    entry = only(read_entries(top / "some notes.md"))
     disk.write_tree(top / entry.name, entry.tree)
     assert validate(top / entry.name) == []
 
@@ -174,7 +174,7 @@ def test_what_is_written_reads_back_and_is_valid(tmp_path: Path, skill: Skill, f
     item = outgoing(skill, files)
     (path,) = FORMAT.write_skills([item], top).paths
     assert validate(path) == []
-    assert only(read_skills(top)).tree == item.tree
+    assert only(read_entries(top)).tree == item.tree
 
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_what_is_not_at_hand_is_left_out(tmp_path: Path) -> None:
 
 def test_reading_again_what_was_exported_twice_changes_nothing(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"one/SKILL.md": SKILL.format("one"), "two/skill.md": SKILL.format("two")})
-    first = of_kind(read_skills(tmp_path / "in"), IncomingSkill)
+    first = of_kind(read_entries(tmp_path / "in"), IncomingSkill)
     FORMAT.write_skills([again(entry) for entry in first], tmp_path / "out")
-    assert [entry.tree for entry in of_kind(read_skills(tmp_path / "out"), IncomingSkill)] == [
+    assert [entry.tree for entry in of_kind(read_entries(tmp_path / "out"), IncomingSkill)] == [
         entry.tree for entry in first
     ]

@@ -600,7 +600,7 @@ def test_a_bare_file_keeps_its_words_when_it_is_changed_or_renamed() -> None:
     assert skill is not None
     for content in (
         skill_md.update_skill_md(bare, replace(skill, license="MIT")),
-        skill_md.rename_skill_md(bare, "tea"),
+        skill_md.change_name_in_skill_md(bare, "tea"),
     ):
         again = skill_md.parse_skill_md_with_diagnostics("tea", content, file="tea/SKILL.md").skill
         assert again is not None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from habitus.errors import NotFound, Refused, StorageFailed
 from habitus.skills.formats.base import IncomingSkill, SkippedEntry
-from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.detect import read_entries
 from habitus.skills.formats.other_systems import agent_skills_table
 from habitus.skills.formats.other_systems.agent_skills_table import AgentSkillsTableFormat
 from habitus.skills.model import Skill, SkillSource
@@ -80,27 +80,27 @@ def check(entry: IncomingSkill) -> None:
 
 
 def test_a_sqlite_file(tmp_path: Path) -> None:
-    check(only(read_skills(database(tmp_path / "skills.db", [ROW]))))
-    check(only(read_skills(tmp_path)))
+    check(only(read_entries(database(tmp_path / "skills.db", [ROW]))))
+    check(only(read_entries(tmp_path)))
 
 
 def test_a_database_address(tmp_path: Path) -> None:
     database(tmp_path / "skills.db", [ROW])
-    check(only(read_skills(f"sqlite:///{tmp_path / 'skills.db'}")))
+    check(only(read_entries(f"sqlite:///{tmp_path / 'skills.db'}")))
     with pytest.raises(NotFound, match="no table agent_skills"):
-        list(read_skills(f"sqlite:///{tmp_path / 'other.db'}"))
+        list(read_entries(f"sqlite:///{tmp_path / 'other.db'}"))
     with pytest.raises(StorageFailed):
-        list(read_skills("mysql://nowhere/x"))
+        list(read_entries("mysql://nowhere/x"))
 
 
 @pytest.mark.parametrize("wrapped", [[ROW], {"agent_skills": [ROW]}, {"rows": [{**ROW, "tags": ["excel", "finance"]}]}])
 def test_a_json_dump(tmp_path: Path, wrapped: object) -> None:
-    check(only(read_skills(write_files(tmp_path, {"dump.json": json.dumps(wrapped)}) / "dump.json")))
+    check(only(read_entries(write_files(tmp_path, {"dump.json": json.dumps(wrapped)}) / "dump.json")))
 
 
 def test_dumps_line_by_line(tmp_path: Path) -> None:
     path = write_files(tmp_path, {"dump.jsonl": f"{json.dumps(ROW)}\n\n{{\n[]\n"}) / "dump.jsonl"
-    entries = list(read_skills(path))
+    entries = list(read_entries(path))
     check(of_kind(entries, IncomingSkill)[0])
     assert len(of_kind(entries, SkippedEntry)) == 2
 
@@ -111,12 +111,12 @@ def test_a_csv_dump(tmp_path: Path) -> None:
         writer = csv.DictWriter(file, list(ROW))
         writer.writeheader()
         writer.writerow(ROW)
-    check(only(read_skills(path)))
+    check(only(read_entries(path)))
 
 
 def test_missing_columns_have_usual_values(tmp_path: Path) -> None:
     path = database(tmp_path / "skills.db", [ROW], ("_id", "content", "title"))
-    entry = only(read_skills(path))
+    entry = only(read_entries(path))
     assert (entry.version, entry.enabled, entry.created_on) == (1, True, None)
     assert entry.skill.description == "Quarterly Reports"
     assert "no column description, tags, source, version, enabled, created_on, modified_on" in str(entry.diagnostics[0])
@@ -125,7 +125,7 @@ def test_missing_columns_have_usual_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["_id", "content"])
 def test_a_table_without_what_makes_a_skill(tmp_path: Path, column: str) -> None:
     columns = tuple(name for name in ROW if name != column)
-    (entry,) = read_skills(database(tmp_path / "skills.db", [ROW], columns))
+    (entry,) = read_entries(database(tmp_path / "skills.db", [ROW], columns))
     assert isinstance(entry, SkippedEntry)
     assert entry.reason == f"The table agent_skills has no column {column}."
 
@@ -139,7 +139,7 @@ def test_bad_rows_do_not_hide_good_ones(tmp_path: Path) -> None:
         {**ROW, "_id": "Quarterly_Reports"},
     ]
     odd = {"_id": "odd", "content": b"text", "tags": "a, b", "version": "x", "enabled": "maybe", "created_on": "soon"}
-    entries = list(read_skills(database(tmp_path / "skills.db", [ROW, *bad, odd])))
+    entries = list(read_entries(database(tmp_path / "skills.db", [ROW, *bad, odd])))
     assert [entry.name for entry in of_kind(entries, IncomingSkill)] == ["quarterly-reports", "odd"]
     found = of_kind(entries, IncomingSkill)[1]
     assert (found.skill.tags, found.version, found.enabled, found.created_on) == (("a", "b"), 1, True, None)
@@ -155,13 +155,13 @@ def test_files_that_are_no_table(tmp_path: Path) -> None:
     for name, content in (("a.json", "3"), ("b.csv", b"\xff"), ("c.csv", '"a"b\n'), ("d.txt", "x")):
         write_files(tmp_path, {name: content})
     for name in ("damaged.db", "empty.db", "a.json", "b.csv", "c.csv", "d.txt"):
-        entries = list(read_skills(tmp_path / name))
+        entries = list(read_entries(tmp_path / name))
         assert of_kind(entries, IncomingSkill) == []
         assert name == "c.csv" or len(entries) == 1
 
 
 def test_export_has_exactly_the_columns(tmp_path: Path) -> None:
-    entry = only(read_skills(database(tmp_path / "in.db", [ROW])))
+    entry = only(read_entries(database(tmp_path / "in.db", [ROW])))
     written = TABLE.write_skills([again(entry)], tmp_path / "out")
     assert written.paths == (tmp_path / "out/agent_skills.db",)
     assert rows_of(written.paths[0]) == [
@@ -176,7 +176,7 @@ def test_export_has_exactly_the_columns(tmp_path: Path) -> None:
 def test_what_is_written_reads_back(tmp_path: Path, skill: Skill) -> None:
     path = fresh(tmp_path).with_suffix(".db")
     TABLE.write_skills([outgoing(skill)], path)
-    entry = only(read_skills(path))
+    entry = only(read_entries(path))
     found = entry.skill
     assert (found.name, found.title, found.description) == (skill.name, skill.title, skill.description)
     assert (found.body, found.tags, found.source) == (skill.body, skill.tags, skill.source)
@@ -194,7 +194,7 @@ def test_what_was_read_is_written_back(tmp_path: Path, row: dict[str, str], tags
     row["content"] = row["content"].replace("\r", "").replace("\x00", "")
     path, out = (fresh(tmp_path).with_suffix(".db") for _ in range(2))
     database(path, [{**row, "tags": json.dumps(tags)}])
-    TABLE.write_skills([again(only(read_skills(path)))], out)
+    TABLE.write_skills([again(only(read_entries(path)))], out)
     (back,) = rows_of(out)
     if not row["content"].strip("\n"):
         row["content"] = ""

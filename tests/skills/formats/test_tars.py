@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from habitus.skills.formats.archives import ArchiveLimits
 from habitus.skills.formats.base import SkippedEntry
-from habitus.skills.formats.detect import read_skills
+from habitus.skills.formats.detect import read_entries
 from tests.skills.formats.made import law, only, reason_of
 
 pytestmark = pytest.mark.req("SK-18")
@@ -52,7 +52,7 @@ def test_a_skill_in_an_archive(tmp_path: Path, name: str, format: int) -> None:
         name=name,
         format=format,
     )
-    entry = only(read_skills(path))
+    entry = only(read_entries(path))
     assert (entry.name, entry.origin) == ("packed", name)
     assert entry.tree["scripts/run.sh"].executable
     assert not entry.tree["SKILL.md"].executable
@@ -63,7 +63,7 @@ def test_a_skill_in_an_archive(tmp_path: Path, name: str, format: int) -> None:
 def test_a_nameless_skill_is_named_by_the_archive(tmp_path: Path) -> None:
     nameless = SKILL.replace(b"name: packed\n", b"")
     for name in ("My Skill.tar.gz", "My Skill.tgz"):
-        assert only(read_skills(archive(tmp_path, ("SKILL.md", nameless), name=name))).name == "my-skill"
+        assert only(read_entries(archive(tmp_path, ("SKILL.md", nameless), name=name))).name == "my-skill"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_ten_gigabytes_of_zeros_cost_nothing(tmp_path: Path) -> None:
     path.write_bytes(piece * (10 * 1024))
     tracemalloc.start()
     try:
-        (entry,) = read_skills(path)
+        (entry,) = read_entries(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -187,7 +187,7 @@ def _with_a_damaged_header(content: bytes) -> bytes:
 def test_a_damaged_archive(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = archive(tmp_path, ("packed/SKILL.md", SKILL), ("packed/other.md", b"x"), format=tarfile.GNU_FORMAT)
     path.write_bytes(damage(path.read_bytes()))
-    (entry,) = read_skills(path)
+    (entry,) = read_entries(path)
     assert isinstance(entry, SkippedEntry)
 
 
@@ -199,4 +199,4 @@ def test_no_damage_raises(tmp_path: Path, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(gzip.compress(bytes(content)))
-    assert list(read_skills(path))
+    assert list(read_entries(path))

@@ -71,13 +71,13 @@ class ExposureAssigner:
         """Assign a skill shown as one line, on the menu or beside a request."""
         size, is_sure = estimate_tokens(format_menu_line(summary, cue)), summary.manifest.always_include
         return self.assign_whether_to_show_item(
-            make_skill_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
+            make_skill_evidence_item(summary), tokens=size, is_steady=is_steady, is_sure=is_sure, at_edge=at_edge
         )
 
     def assign_whether_to_show_skill_text(self, skill: Skill) -> bool:
         """Assign a skill shown in full; whether it was used shows in the trace it leaves."""
         return self.assign_whether_to_show_item(
-            make_skill_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
+            make_skill_evidence_item(skill), tokens=estimate_tokens(skill.body), is_sure=skill.manifest.always_include
         )
 
     def record_assigned_version(self, assigned: AssignedVersion) -> None:
@@ -126,11 +126,14 @@ class ExposureAssigner:
     def drop_withheld_eager_skills(self, selection: SkillSelection) -> SkillSelection:
         """Return the selection without withheld skills, so they claim nothing in the prompt either."""
         return replace(
-            selection, eager=tuple(choice for choice in selection.eager if self._can_show_eager_skill(choice))
+            selection,
+            eager=tuple(choice for choice in selection.eager if self._keep_eager_skill_or_record_withholding(choice)),
         )
 
-    def _can_show_eager_skill(self, choice: EagerSkill) -> bool:
-        if not self.is_withheld(make_skill_item(choice.summary), is_sure=choice.summary.manifest.always_include):
+    def _keep_eager_skill_or_record_withholding(self, choice: EagerSkill) -> bool:
+        if not self.is_withheld(
+            make_skill_evidence_item(choice.summary), is_sure=choice.summary.manifest.always_include
+        ):
             return True
         return self.assign_whether_to_show_skill_line(choice.summary)
 
@@ -160,7 +163,9 @@ class ExposureAssigner:
         other = drawn(left)
         if {*menu.shown} ^ {*other.shown} != {last, left}:
             return menu, {}
-        if self.lots.is_last_place_given_to_second(make_skill_item(known[last]), make_skill_item(known[left])):
+        if self.lots.is_last_place_given_to_second(
+            make_skill_evidence_item(known[last]), make_skill_evidence_item(known[left])
+        ):
             return other, {left: True, last: False}
         return menu, {last: True, left: False}
 
@@ -193,7 +198,7 @@ class ExposureAssigner:
         return tuple(found)
 
 
-def make_skill_item(skill: SkillSummary) -> EvidenceItem:
+def make_skill_evidence_item(skill: SkillSummary) -> EvidenceItem:
     """Return the evidence item of a skill in its layer and version."""
     return EvidenceItem(kind=ItemKind.SKILL, name=format_skill_address(skill.name, skill.layer), version=skill.version)
 

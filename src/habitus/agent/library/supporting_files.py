@@ -97,7 +97,7 @@ class SupportingFileReaderAndPlacer:
             if files is not None and files.supporting_files:
                 self._place_skill_files_for_code(name, files)
             # Otherwise the database is down and the files must stay.
-            elif files is not None or not self._view.is_enabled_and_valid(name):
+            elif files is not None or not self._view.is_skill_enabled_and_valid(name):
                 self._given.remove_skill_files(name)
 
     def find_file_or_list_folder(self, name: str, path: str) -> SupportingFile | tuple[str, ...]:

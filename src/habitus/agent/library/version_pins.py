@@ -33,7 +33,7 @@ class ConversationVersionPins:
         assigned = self._assigned.get(skill.name)
         return assigned if assigned is not None and assigned.version == skill.version else None
 
-    def pin_versions(self, seen: LibrarySnapshot, library: Library, user: str) -> LibrarySnapshot:
+    def apply_pins_to_snapshot(self, seen: LibrarySnapshot, library: Library, user: str) -> LibrarySnapshot:
         """Return the snapshot with this conversation's versions; the same object for the same one."""
         # A comparison that begins without a new version of the skill leaves the open conversations alone.
         if self._seen is seen and self._pinned is not None:

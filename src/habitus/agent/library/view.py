@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 
-from habitus.agent.choosing.exposures import ExposureAssigner, make_skill_item
+from habitus.agent.choosing.exposures import ExposureAssigner, make_skill_evidence_item
 from habitus.agent.history import MessageHistory
 from habitus.agent.library.version_pins import ConversationVersionPins
 from habitus.redact import Redactor
@@ -68,7 +68,7 @@ class LibraryView:
         if self._snapshot is None:
             now = partial(self.library.snapshot, user=self.user.name)
             last = self.library.last_snapshot.with_user_placeholder_filled(self.user.name)
-            self._snapshot = self._pin_versions(self.outage.read_or_default(now, last))
+            self._snapshot = self._apply_version_pins_to_snapshot(self.outage.read_or_default(now, last))
         return self._snapshot
 
     @property
@@ -77,26 +77,26 @@ class LibraryView:
         return self._snapshot is not None
 
     @property
-    def is_large(self) -> bool:
+    def is_library_too_large_to_scan(self) -> bool:
         """Whether the library is too large to scan its directories during a turn."""
         return len(self.snapshot.listing) > LOOKED_AT_ONCE
 
     def reset_loaded_and_take_snapshot(self) -> None:
         """Start a turn: reset the loaded skills and take a new snapshot."""
         self.loaded, self.asked = {}, set()
-        self.take_snapshot(scan_directories=not self.is_large)
+        self.take_snapshot(scan_directories=not self.is_library_too_large_to_scan)
 
     def take_snapshot(self, *, scan_directories: bool = False) -> None:
         """Take a new snapshot; manual changes are only found with `scan_directories`."""
         now = partial(self.library.snapshot, check_disk=scan_directories, user=self.user.name)
-        self._snapshot = self._pin_versions(self.outage.read_or_default(now, self.snapshot))
+        self._snapshot = self._apply_version_pins_to_snapshot(self.outage.read_or_default(now, self.snapshot))
         self.revision += 1
 
-    def _pin_versions(self, seen: LibrarySnapshot) -> LibrarySnapshot:
+    def _apply_version_pins_to_snapshot(self, seen: LibrarySnapshot) -> LibrarySnapshot:
         """Return the snapshot with the versions that this conversation gets of skills that are compared."""
         if self.versions is None:
             return seen
-        pin = partial(self.versions.pin_versions, seen.current or seen, self.library, self.user.name)
+        pin = partial(self.versions.apply_pins_to_snapshot, seen.current or seen, self.library, self.user.name)
         return self.outage.read_or_default(pin, seen)
 
     def retake_snapshot_and_invalidate_caches(self) -> None:
@@ -129,7 +129,7 @@ class LibraryView:
         """
         if self.forgets:
             return self.offers.assign_whether_to_show_skill_line(summary)
-        return not self.offers.is_withheld(make_skill_item(summary), is_sure=summary.manifest.always_include)
+        return not self.offers.is_withheld(make_skill_evidence_item(summary), is_sure=summary.manifest.always_include)
 
     def list_loadable_and_pending_skill_names(self) -> Set[str]:
         """Return the loadable names and those written in this conversation that are pending."""
@@ -160,11 +160,13 @@ class LibraryView:
     def get_pending_skills_with_proposal_numbers(self) -> Mapping[str, tuple[int, Skill]]:
         """Return the pending skills, each with the number of its proposal."""
         if self._waiting is None or self._waiting[0] != self.revision:
-            found = self.outage.read_or_default(lambda: self.review.list_conversation_skills(self.conversation), {})
+            found = self.outage.read_or_default(
+                lambda: self.review.list_pending_skills_of_conversation(self.conversation), {}
+            )
             self._waiting = (self.revision, found)
         return self._waiting[1]
 
-    def is_only_pending(self, name: str) -> bool:
+    def is_skill_only_pending(self, name: str) -> bool:
         """Whether a skill exists only as a pending one. A skill with a pending edit exists in its old form."""
         return name in self.get_pending_skills_of_conversation() and name not in self.snapshot.by_name
 
@@ -172,14 +174,14 @@ class LibraryView:
         """Load a skill as of the snapshot."""
         return self.library.load(name, at=self.snapshot, user=self.user.name)
 
-    def is_enabled_and_valid(self, name: str) -> bool:
+    def is_skill_enabled_and_valid(self, name: str) -> bool:
         """Whether a skill is enabled and valid."""
         item = self.snapshot.by_name.get(name)
         return item is not None and item.state is SkillState.OK
 
     def read_skill_files(self, name: str) -> SkillFiles | None:
         """Return all files of a skill in use, or None while they can't be read."""
-        if not self.is_enabled_and_valid(name):
+        if not self.is_skill_enabled_and_valid(name):
             return None
         return self.outage.read_or_default(lambda: self.library.read_files(self.snapshot.by_name[name]), None)
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 
 from habitus.agent.background import BackgroundTasks
-from habitus.agent.choosing.exposures import make_skill_item
+from habitus.agent.choosing.exposures import make_skill_evidence_item
 from habitus.agent.choosing.skill_selection import (
     choose_skills,
     find_library_news_for_user,
@@ -25,7 +25,7 @@ from habitus.agent.library.supporting_files import SupportingFileReaderAndPlacer
 from habitus.agent.library.view import LibraryView
 from habitus.agent.prompts import prompt
 from habitus.agent.prompts.prompt import ComposedPrompt, IdentityPrompt, Prompt, PromptSection
-from habitus.agent.stream import TimedConsentPrompt, answer_consent_with_later
+from habitus.agent.stream import ConsentPromptWithTimeMeasurement, answer_consent_with_later
 from habitus.agent.tools.stage_tools import OfferedTools
 from habitus.agent.user_memory import UserProjectMemory
 from habitus.errors import HabitusError
@@ -239,7 +239,7 @@ class PromptComposer:
         ranked = [on_menu[hit.id] for hit in found]
         worth = {hit.id: hit.score for hit in found}
         drawn = select_items_drawing_last_place(
-            offers.lots, ranked, count, item=make_skill_item, score=lambda one: worth[one.name]
+            offers.lots, ranked, count, item=make_skill_evidence_item, score=lambda one: worth[one.name]
         )
         if drawn.left_out is not None:
             offers.assign_whether_to_show_skill_line(drawn.left_out, at_edge=False)
@@ -290,19 +290,19 @@ class PromptComposer:
     def _rebuild_session_prompt_after_manual_change(self) -> None:
         now, steady = self._parts.view.snapshot, self._session_prompt
         # An unchanged system prompt keeps the provider's cache valid.
-        written, switched = _list_rewritten_and_switched_skills(steady.seen, now)
+        written, switched = _list_rewritten_and_toggled_skills(steady.seen, now)
         is_same = self._parts.identity.render_text() == steady.identity
         if (
             not steady.is_makeshift
             and is_same
             and not switched
-            and all(self._is_last_change_automatic(name) for name in written)
+            and all(self._is_last_skill_change_automatic(name) for name in written)
         ):
             self._settled = replace(steady, seen=now)
         else:
             self._settled = self._build_session_prompt_from_database()
 
-    def _is_last_change_automatic(self, name: str) -> bool:
+    def _is_last_skill_change_automatic(self, name: str) -> bool:
         try:
             return self._parts.view.library.list_versions(name)[-1].author.is_automatic
         except (HabitusError, IndexError):
@@ -345,7 +345,7 @@ class PromptComposer:
         )
 
 
-def _list_rewritten_and_switched_skills(before: LibrarySnapshot, now: LibrarySnapshot) -> tuple[list[str], list[str]]:
+def _list_rewritten_and_toggled_skills(before: LibrarySnapshot, now: LibrarySnapshot) -> tuple[list[str], list[str]]:
     """Return the skills written or removed, and those only enabled or disabled."""
     if before is now:
         return [], []
@@ -374,7 +374,9 @@ class ConversationServices:
     menu_options: menu.MenuOptions
     # Where attachments are placed for code.
     given: GivenFolder
-    person: TimedConsentPrompt = field(default_factory=lambda: TimedConsentPrompt(answer_consent_with_later))
+    person: ConsentPromptWithTimeMeasurement = field(
+        default_factory=lambda: ConsentPromptWithTimeMeasurement(answer_consent_with_later)
+    )
     # Returns the lessons learned since it was last called.
     learned: Callable[[], tuple[LessonDraftResult, ...]] = tuple
     project: str = ""

@@ -63,7 +63,7 @@ def build_journal_turn(
         host=host,
         messages=tuple(encode_message_for_journal(message) for message in turn.messages),
         events=tuple(turn.events),
-        usage=_build_usage_counts(turn),
+        usage=_build_token_and_cost_counts(turn),
     )
     if ended_on is None:
         return kept
@@ -90,7 +90,7 @@ def _build_turn_outcome(turn: TurnState) -> TurnOutcome:
     return build_inferred_outcome(done.kind, _CAP if turn.is_capped else _WEIGHTS[done.kind], SIGNAL, done.reason)
 
 
-def _build_usage_counts(turn: TurnState) -> dict[str, float]:
+def _build_token_and_cost_counts(turn: TurnState) -> dict[str, float]:
     used = turn.usage
     counted: dict[str, float] = {
         "input_tokens": used.input_tokens,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from habitus.agent.choosing.exposures import make_skill_item
+from habitus.agent.choosing.exposures import make_skill_evidence_item
 from habitus.agent.history import has_stage_replaced_steps
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.recording.journal_entry import build_journal_turn
@@ -112,7 +112,7 @@ class TurnRecorder:
             )
         ):
             # The counts are lost, which the outbox reports as dropped.
-            parts.spool.count_dropped_entry()
+            parts.spool.record_dropped_entry()
         waiting = outage.read_or_default(
             lambda: parts.view.review.count_pending() + parts.memory.count_pending_lessons(), 0
         )
@@ -145,7 +145,9 @@ class TurnRecorder:
         kind = classify_request_kind(request.text, has_files=bool(request.attachments or request.paths))
         called = {str(event.detail.get("name", "")) for event in turn.events if event.kind is EventKind.TOOL_CALL}
         used = dict.fromkeys(parts.tools.list_evidence_items_of_tools(called), False)
-        used |= {make_skill_item(one.skill): not one.has_trace for one in shown if one.manner is not UseManner.SHOWN}
+        used |= {
+            make_skill_evidence_item(one.skill): not one.has_trace for one in shown if one.manner is not UseManner.SHOWN
+        }
         return parts.view.offers.list_turn_exposures(kind, used)
 
     def _has_skill_left_trace(self, turn: TurnState, skill: Skill, *, if_unclear: bool) -> bool:

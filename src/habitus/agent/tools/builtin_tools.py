@@ -51,13 +51,13 @@ def build_standard_tools(
         *build_writing_tools(changes),
         *build_memory_tools(memory, conversation=view.conversation, ask=changes.ask),
         *build_tool_making_tools(tools, changes),
-        *(build_report_outcome_and_why_tools(view, finder) if is_hosted else ()),
+        *(build_tools_about_the_turn(view, finder) if is_hosted else ()),
     ]
 
 
-def build_report_outcome_and_why_tools(view: LibraryView, finder: SkillFinder) -> list[Tool]:
+def build_tools_about_the_turn(view: LibraryView, finder: SkillFinder) -> list[Tool]:
     """Build the tools about the turn itself."""
-    return [build_report_outcome_tool(), build_why_tool(view, finder)]
+    return [build_report_outcome_tool(), build_selection_explanation_tool(view, finder)]
 
 
 class ReportOutcomeArguments(ToolArguments):
@@ -93,7 +93,7 @@ class WhyArguments(ToolArguments):
     task: str | None = Field(default=None, description="The request, to see how relevant the skill is to it.")
 
 
-def build_why_tool(view: LibraryView, finder: SkillFinder) -> Tool:
+def build_selection_explanation_tool(view: LibraryView, finder: SkillFinder) -> Tool:
     """Build the tool that explains the selection of skills."""
 
     def run(given: WhyArguments, running: ToolCallContext) -> ToolResult:
@@ -135,7 +135,7 @@ def _explain_skill_selection_of_turn(view: LibraryView) -> list[str]:
 
 def _explain_placement_of_one_skill(view: LibraryView, finder: SkillFinder, wanted: str, asked: str) -> list[str]:
     name, may_load = names.canonicalize_name(wanted), view.list_loadable_skill_names()
-    if view.is_only_pending(name):
+    if view.is_skill_only_pending(name):
         return [f"'{name}' was written in this conversation and needs review. It can be recalled here meanwhile."]
     if name not in may_load and not view.explain_why_skill_is_unavailable(name):
         near = names.find_closest_name(wanted, may_load)

@@ -17,7 +17,7 @@ from habitus.agent.tools.registry import (
     ToolArguments,
     ToolCallContext,
     build_json_result,
-    get_tool_description,
+    get_docstring_as_tool_description,
     rewrite_commands_as_notes_for_person,
 )
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
@@ -67,11 +67,11 @@ def build_scratchpad_tool(
             case "exec":
                 return await _run_scratchpad_cell(pads, observers, given, running)
             case "view":
-                return ToolResult(content=_render_cells(pads.list_cells(given.name)))
+                return ToolResult(content=_render_cell_outputs_for_model(pads.list_cells(given.name)))
             case "dump":
                 return ToolResult(content=escape_lines_resembling_prompt_marks(pads.render_markdown(given.name)))
             case "reset":
-                await pads.reset(given.name)
+                await pads.drop_variables_and_cells(given.name)
                 running.observe(
                     _build_scratchpad_event_of_round(
                         EventKind.SCRATCHPAD_RESET, running, name=given.name, reason="asked"
@@ -79,12 +79,12 @@ def build_scratchpad_tool(
                 )
                 return ToolResult(content=f"Scratchpad '{given.name}' is empty again.")
             case "remove":
-                await pads.remove(given.name)
+                await pads.close_and_delete_scratchpad(given.name)
                 return ToolResult(content=f"Scratchpad '{given.name}' was deleted.")
             case "install":
                 if not given.packages:
                     raise ToolFailed("Name the packages to install in 'packages'.")
-                return ToolResult(content=await pads.install(given.name, given.packages))
+                return ToolResult(content=await pads.install_allowed_packages(given.name, given.packages))
 
     named = ", ".join(clean_to_one_line(str(path)) for path in readable)
     folders = f"\n\nCells may read, not write, what the person has in: {named}." if named else ""
@@ -94,7 +94,7 @@ def build_scratchpad_tool(
         else ""
     )
     return Tool(
-        description=get_tool_description(ScratchpadArguments) + folders + learned,
+        description=get_docstring_as_tool_description(ScratchpadArguments) + folders + learned,
         arguments=ScratchpadArguments,
         run=run,
         access=Access.ADMIN,
@@ -127,7 +127,9 @@ async def _run_scratchpad_cell(
         watch=_build_last_line_reporter(running),
     )
     running.observe(_build_cell_result_event(given.name, cell, running))
-    return ToolResult(content=_render_cell(cell), outcome=_get_cell_outcome(cell), created_files=cell.made)
+    return ToolResult(
+        content=_render_cell_output_for_model(cell), outcome=_get_cell_outcome(cell), created_files=cell.made
+    )
 
 
 def _build_cell_result_event(name: str, cell: Cell, running: ToolCallContext) -> AgentEvent:
@@ -168,7 +170,7 @@ def _build_last_line_reporter(running: ToolCallContext) -> Callable[[str], None]
     return watch
 
 
-def _render_cell(cell: Cell) -> str:
+def _render_cell_output_for_model(cell: Cell) -> str:
     parts = []
     if cell.stdout.strip():
         parts.append(escape_lines_resembling_prompt_marks(cell.stdout.rstrip()))
@@ -182,11 +184,11 @@ def _render_cell(cell: Cell) -> str:
     return "\n\n".join(parts) or "(The cell ran and printed nothing.)"
 
 
-def _render_cells(cells: Sequence[Cell]) -> str:
+def _render_cell_outputs_for_model(cells: Sequence[Cell]) -> str:
     if not cells:
         return "No cell has run."
     return "\n\n".join(
-        f"# Cell {number}: {clean_to_one_line(cell.description)}\n{_render_cell(cell)}"
+        f"# Cell {number}: {clean_to_one_line(cell.description)}\n{_render_cell_output_for_model(cell)}"
         for number, cell in enumerate(cells, 1)
     )
 
@@ -218,7 +220,7 @@ def build_create_tool_tool(tools: ToolService, changes: SkillChangeSubmitter) ->
 
     async def run(given: CreateToolArguments, running: ToolCallContext) -> ToolResult:
         is_coined = not await run_in_thread(lambda: changes.is_name_taken(names.canonicalize_name(given.name)))
-        name = names.to_tool_name(names.check_name(given.name, is_coined=is_coined))
+        name = names.to_tool_name(names.canonicalize_and_check_name(given.name, is_coined=is_coined))
         running.progress("testing it in the sandbox")
         made = await tools.create(
             given.name,

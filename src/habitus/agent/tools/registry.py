@@ -113,8 +113,10 @@ class Tool:
 
     def __post_init__(self) -> None:
         if isinstance(self.arguments, type):
-            object.__setattr__(self, "name", self.name or _get_tool_name(self.arguments))
-            object.__setattr__(self, "description", self.description or get_tool_description(self.arguments))
+            object.__setattr__(self, "name", self.name or _derive_tool_name_from_arguments_class(self.arguments))
+            object.__setattr__(
+                self, "description", self.description or get_docstring_as_tool_description(self.arguments)
+            )
 
     def is_in_profile(self, profile: str | Collection[str]) -> bool:
         """Whether the tool belongs to a profile or a list of names; the code of skills is in every profile."""
@@ -139,12 +141,12 @@ class Tool:
         return _build_parameters_schema(self.arguments)
 
 
-def get_tool_description(arguments: type[ToolArguments]) -> str:
+def get_docstring_as_tool_description(arguments: type[ToolArguments]) -> str:
     """Return the description for the model: the docstring on one line."""
     return " ".join((inspect.getdoc(arguments) or "").split())
 
 
-def _get_tool_name(arguments: type[ToolArguments]) -> str:
+def _derive_tool_name_from_arguments_class(arguments: type[ToolArguments]) -> str:
     """Return the tool's name by its arguments' class: `list_skills` for `ListSkillsArguments`."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", arguments.__name__.removesuffix("Arguments")).lower()
 

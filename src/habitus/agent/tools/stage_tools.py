@@ -180,7 +180,7 @@ def render_recipe_run(done: RecipeRunResult) -> str:
     return "\n".join([*lines, "", done.content]).strip()
 
 
-def extract_recipe_result(told: str) -> str:
+def extract_result_from_rendered_recipe_run(told: str) -> str:
     """Return the result from a rendered recipe run."""
     return told.partition("\n\n")[2]
 

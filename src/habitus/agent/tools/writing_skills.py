@@ -58,7 +58,7 @@ def build_create_skill_tool(changes: SkillChangeSubmitter) -> Tool:
     """Build the tool that creates a skill."""
 
     async def run(given: CreateSkillArguments, running: ToolCallContext) -> ToolResult:
-        name = names.check_name(given.name, is_coined=True)
+        name = names.canonicalize_and_check_name(given.name, is_coined=True)
         if await run_in_thread(lambda: changes.is_name_taken(name)):
             raise ToolFailed(f"There is a skill '{name}' already. Change it with update_skill, or take another name.")
         if not given.content.strip():
@@ -115,7 +115,7 @@ class TextEditArguments(ToolArguments):
         )
 
 
-class UpdateSkill(TextEditArguments):
+class UpdateSkillArguments(TextEditArguments):
     """Change a skill: its text by one operation (replace, find_replace, append, prepend, delete), its title,
     description, tags or when to use it. Use it when a procedure turned out wrong or the user corrects it."""
 
@@ -128,7 +128,7 @@ class UpdateSkill(TextEditArguments):
 def build_update_skill_tool(changes: SkillChangeSubmitter) -> Tool:
     """Build the tool that edits a skill."""
 
-    async def run(given: UpdateSkill, running: ToolCallContext) -> ToolResult:
+    async def run(given: UpdateSkillArguments, running: ToolCallContext) -> ToolResult:
         fields = FieldChanges.from_object(given)
         layer, tree, skill, edited = await run_in_thread(
             lambda: _compute_skill_before_and_after_edit(changes, given.name, given.text_edit, fields)
@@ -145,7 +145,7 @@ def build_update_skill_tool(changes: SkillChangeSubmitter) -> Tool:
         )
 
     return Tool(
-        arguments=_extend_arguments_with_editable_fields(UpdateSkill),
+        arguments=_extend_arguments_with_editable_fields(UpdateSkillArguments),
         run=run,
         access=Access.ADMIN,
         stores_arguments=True,
@@ -236,7 +236,7 @@ def _build_enable_or_disable_tool(changes: SkillChangeSubmitter, action: Proposa
     )
 
 
-class EditSystemPrompt(TextEditArguments):
+class EditSystemPromptArguments(TextEditArguments):
     """Propose a change to the text that says who you are and how you speak. A person decides about it. Facts about
     the user go to memorize, procedures into skills."""
 
@@ -244,7 +244,7 @@ class EditSystemPrompt(TextEditArguments):
 def build_edit_system_prompt_tool(changes: SkillChangeSubmitter) -> Tool:
     """Build the tool that proposes a change of the identity text."""
 
-    async def run(given: EditSystemPrompt, running: ToolCallContext) -> ToolResult:
+    async def run(given: EditSystemPromptArguments, running: ToolCallContext) -> ToolResult:
         if given.operation is None:
             raise ToolFailed("Say in 'operation' what to do with the text.")
 
@@ -260,7 +260,7 @@ def build_edit_system_prompt_tool(changes: SkillChangeSubmitter) -> Tool:
 
         return await run_in_thread(propose)
 
-    return Tool(arguments=EditSystemPrompt, run=run, stores_arguments=True, access=None)
+    return Tool(arguments=EditSystemPromptArguments, run=run, stores_arguments=True, access=None)
 
 
 T = TypeVar("T")
@@ -291,7 +291,7 @@ class SkillChangeSubmitter:
 
     def raise_if_skill_is_only_pending(self, name: str) -> None:
         """Raise `Refused` for a skill that is only pending, which can't be enabled or disabled."""
-        if self.view.is_only_pending(wanted := names.canonicalize_name(name)):
+        if self.view.is_skill_only_pending(wanted := names.canonicalize_name(name)):
             raise Refused(f"'{wanted}' needs review.", hint="delete_skill withdraws it.")
 
     def build_agent_author(self, reason: str) -> Author:
@@ -353,7 +353,11 @@ class SkillChangeSubmitter:
 
     def _list_pending_writes_of_skill(self, name: str) -> list[Proposal]:
         wanted = (self.conversation, names.canonicalize_name(name), ProposalAction.WRITE)
-        return [p for p in self.review.list() if (p.conversation, p.change.name, p.change.action) == wanted]
+        return [
+            p
+            for p in self.review.list_proposals_by_state()
+            if (p.conversation, p.change.name, p.change.action) == wanted
+        ]
 
     async def ask_and_submit_change(self, change: SkillChange, reason: str, question: ConsentQuestion) -> SubmitResult:
         """Ask the person and submit the change; without an answer it stays pending as the agent's own proposal."""
@@ -378,5 +382,5 @@ class SkillChangeSubmitter:
     def _list_earlier_proposals_to_supersede(self, change: SkillChange) -> list[int]:
         """Return this conversation's earlier proposals for the same skill, which a new one replaces."""
         wanted = (self.conversation, change.name, change.layer, change.action)
-        waiting = self.review.list(with_contents=False)
+        waiting = self.review.list_proposals_by_state(with_contents=False)
         return [p.id for p in waiting if (p.conversation, p.change.name, p.change.layer, p.change.action) == wanted]

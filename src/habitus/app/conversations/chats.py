@@ -102,17 +102,17 @@ class UserChatSessions:
 
     def get_active_turn(self, id: str) -> ActiveChatTurn | None:
         """Return the turn being answered, also by another process; None if nothing runs."""
-        if (talk := self._find_chat_open_in_this_process(id)) is not None:
+        if (talk := self._find_up_to_date_chat_open_here(id)) is not None:
             return talk.active_turn if talk.is_turn_running else None
         turn = self._find_last_turn_on_shared_database(id)
-        running = self._find_turn_running_elsewhere(turn)
+        running = self._find_or_close_turn_running_elsewhere(turn)
         return (
             None if turn is None or running is None else ActiveChatTurn(request=turn.request, began_at=running.began_at)
         )
 
     def require_chat(self, id: str) -> None:
         """Raise `NotFound` if there is no conversation with this id."""
-        if self._open.get(id) is None and self._find_last_turn_on_shared_database(id) is None:
+        if self._open.get_open_resource(id) is None and self._find_last_turn_on_shared_database(id) is None:
             self._get_open_chat(id)
 
     async def wait_for_events(self, id: str, after: int) -> tuple[ChatEvent, ...]:
@@ -120,10 +120,10 @@ class UserChatSessions:
 
         Those of a turn that another process answers come from the journal.
         """
-        if (talk := await run_in_thread(lambda: self._find_chat_open_in_this_process(id))) is not None:
+        if (talk := await run_in_thread(lambda: self._find_up_to_date_chat_open_here(id))) is not None:
             return await self._loop.run_async(talk.wait_for_events(after))
         while (turn := await run_in_thread(lambda: self._find_last_turn_on_shared_database(id))) is not None:
-            running = await run_in_thread(partial(self._find_turn_running_elsewhere, turn))
+            running = await run_in_thread(partial(self._find_or_close_turn_running_elsewhere, turn))
             if running is None:
                 return (TurnEnd(turn=turn.id),)
             if lines := running.lines[max(0, after - running.began_at) :]:
@@ -132,9 +132,9 @@ class UserChatSessions:
         self._get_open_chat(id)
         return ()
 
-    def _find_chat_open_in_this_process(self, id: str) -> _ChatSession | None:
+    def _find_up_to_date_chat_open_here(self, id: str) -> _ChatSession | None:
         """Return the chat that this process has open; None if another process has answered in it since."""
-        talk = self._open.get(id)
+        talk = self._open.get_open_resource(id)
         if (
             talk is None
             or talk.is_turn_still_answering
@@ -144,16 +144,16 @@ class UserChatSessions:
         return talk if turn.id in talk.list_last_two_turn_ids() else None
 
     @property
-    def _is_shared_database_online(self) -> bool:
+    def _is_postgresql_shared_and_online(self) -> bool:
         return self._home.shared.dialect.name == "postgresql" and not self._home.is_offline
 
     def _find_last_turn_on_shared_database(self, id: str) -> Turn | None:
         """Return the last turn of a conversation of this person on a database of many processes; None without one."""
-        is_known = bool(id) and self._is_shared_database_online
+        is_known = bool(id) and self._is_postgresql_shared_and_online
         turns = self._home.journal.list_session_turns(id, user=self._home.settings.user) if is_known else []
         return turns[-1] if turns else None
 
-    def _find_turn_running_elsewhere(self, turn: Turn | None) -> RunningTurn | None:
+    def _find_or_close_turn_running_elsewhere(self, turn: Turn | None) -> RunningTurn | None:
         """Return this turn if another process answers it. If that process is gone, what it had said is recorded."""
         if turn is None or turn.ended_on is not None:
             return None
@@ -168,20 +168,20 @@ class UserChatSessions:
 
     def stop_turn(self, id: str) -> None:
         """Stop the running turn, also of another process; the conversation stays open."""
-        self._pass_to_running_process(id, ["stop"])
+        self._send_request_to_running_turn(id, ["stop"])
 
     def deliver_person_answer(self, id: str, number: int, consent: Consent) -> None:
         """Pass on a person's answer; ignored if the turn no longer waits for it."""
-        self._pass_to_running_process(id, ["answer", number, consent])
+        self._send_request_to_running_turn(id, ["answer", number, consent])
 
-    def _pass_to_running_process(self, id: str, request: Sequence[object]) -> None:
-        talk = self._open.get(id)
+    def _send_request_to_running_turn(self, id: str, request: Sequence[object]) -> None:
+        talk = self._open.get_open_resource(id)
         if talk is not None and talk.is_turn_running:
-            self._loop.run_and_wait(_wrap_as_coroutine(partial(talk.carry_out_request, request)))
+            self._loop.run_and_wait(_wrap_as_coroutine(partial(talk.stop_turn_or_deliver_answer, request)))
         elif (turn := self._find_last_turn_on_shared_database(id)) is None:
             self._get_open_chat(id)
         else:
-            self._running.add_request(turn.id, json.dumps(request))
+            self._running.add_request_to_running_turn(turn.id, json.dumps(request))
 
     def close(self) -> None:
         """Close every chat, then the tools, the models and the loop."""
@@ -193,8 +193,8 @@ class UserChatSessions:
     async def _start_turn_with_message(self, text: str, id: str, files: Sequence[UploadedFile]) -> str:
         conversation = id or generate_turn_or_session_id()
         before = await run_in_thread(lambda: self._find_last_turn_on_shared_database(id))
-        if await run_in_thread(lambda: self._find_chat_open_in_this_process(conversation)) is None:
-            running = await run_in_thread(lambda: self._find_turn_running_elsewhere(before))
+        if await run_in_thread(lambda: self._find_up_to_date_chat_open_here(conversation)) is None:
+            running = await run_in_thread(lambda: self._find_or_close_turn_running_elsewhere(before))
             if running is not None and running.is_reported:
                 raise _build_still_answering_error()
             # A session that another process went on with is read anew from the journal.
@@ -203,29 +203,31 @@ class UserChatSessions:
         async with self._open.hold(conversation, opening) as talk:
             talk.start_turn(text, files, previous=before.id if before is not None else "")
         await self._open.shrink_to_limit()
-        if self._is_shared_database_online:
+        if self._is_postgresql_shared_and_online:
             # The browser's next request may reach another process, which has to see that the turn has begun.
             begun = asyncio.Event()
-            talk.reporting = asyncio.create_task(self._report_running_turn(talk, begun))
+            talk.reporting = asyncio.create_task(self._report_turn_to_other_processes(talk, begun))
             await begun.wait()
         return conversation
 
-    async def _report_running_turn(self, talk: _ChatSession, begun: asyncio.Event) -> None:
+    async def _report_turn_to_other_processes(self, talk: _ChatSession, begun: asyncio.Event) -> None:
         """Tell other processes how far the turn is, and do what people ask of it there, until it has ended."""
         until, began_at = time.monotonic() + _BEGIN_TIMEOUT_S, talk.active_turn.began_at
         lines: list[str] = []
         try:
             while talk.is_turn_still_answering:
-                requests = await self._report_once(talk, began_at, lines)
+                requests = await self._report_progress_and_fetch_requests(talk, began_at, lines)
                 for line in requests or ():
-                    talk.carry_out_request(json.loads(line))
+                    talk.stop_turn_or_deliver_answer(json.loads(line))
                 if requests is not None or time.monotonic() > until:
                     begun.set()
-                await talk.wait_for_end(_REPORT_S if begun.is_set() else _BEGIN_LOOK_S)
+                await talk.wait_for_turn_end(_REPORT_S if begun.is_set() else _BEGIN_LOOK_S)
         finally:
             begun.set()
 
-    async def _report_once(self, talk: _ChatSession, began_at: int, lines: list[str]) -> tuple[str, ...] | None:
+    async def _report_progress_and_fetch_requests(
+        self, talk: _ChatSession, began_at: int, lines: list[str]
+    ) -> tuple[str, ...] | None:
         """Report the turn and its new lines, and return what is asked of it; None if that could not be written."""
         if (turn := talk.session.last) is None:
             return None
@@ -233,7 +235,7 @@ class UserChatSessions:
         def report() -> tuple[str, ...] | None:
             new = talk.list_events_from(began_at + len(lines))
             lines.extend(encode_chat_event(event, self._home.redactor) for event in new)
-            return self._running.report_lines(turn.id, began_at=began_at, lines=lines)
+            return self._running.report_lines_and_take_requests(turn.id, began_at=began_at, lines=lines)
 
         with suppress(StorageFailed):
             return await run_in_thread(report)
@@ -259,7 +261,7 @@ class UserChatSessions:
         return talk
 
     def _get_open_chat(self, id: str) -> _ChatSession:
-        if (talk := self._open.get(id)) is None:
+        if (talk := self._open.get_open_resource(id)) is None:
             raise NotFound("Nothing is being answered here.", hint="Send a message first.")
         return talk
 
@@ -307,7 +309,7 @@ class _ChatSession:
         self._is_learning = False
         self._running = asyncio.create_task(self._run_turn(text, files))
 
-    async def wait_for_end(self, seconds: float) -> None:
+    async def wait_for_turn_end(self, seconds: float) -> None:
         """Wait until the turn has ended, for so many seconds at most."""
         if self._running is not None:
             await asyncio.wait([self._running], timeout=seconds)
@@ -363,7 +365,7 @@ class _ChatSession:
         """Return the events so far from this index on."""
         return tuple(self._happened[index:])
 
-    def carry_out_request(self, request: Sequence[object]) -> None:
+    def stop_turn_or_deliver_answer(self, request: Sequence[object]) -> None:
         """Stop the running turn, or pass on a person's answer, unless the question has timed out."""
         match request:
             case ["stop"]:

@@ -37,7 +37,7 @@ from habitus.sandbox.credentials.grants import (
     GrantStore,
     GrantTargetKind,
     SkillCommandLine,
-    VariableSources,
+    VariableValueSources,
     parse_env_declarations,
     resolve_credentials,
 )
@@ -71,7 +71,7 @@ class UserSkillCommandLineRegistry:
         self._home = home
         self._user = user
 
-    def names(self) -> Sequence[str]:
+    def list_skills_with_open_command_line(self) -> Sequence[str]:
         """Return the skills with a command line that no gate closes for this user; their secrets may be missing."""
         return [
             item.name
@@ -108,7 +108,7 @@ class UserSkillCommandLineRegistry:
     def _find_call_error_of_skill(self, item: ListedSkill) -> Refused | None:
         try:
             files, digest = self._read_skill_files_if_allowed(item)
-            kept = self._home.vault.names()
+            kept = self._home.vault.list_secret_names()
             unopened = replace(
                 self._build_environment_variable_sources(item, files),
                 secret=lambda name: "" if name in kept else None,
@@ -131,7 +131,7 @@ class UserSkillCommandLineRegistry:
     def _find_skill_with_command_line(self, name: str) -> ListedSkill:
         item = self._home.skills.snapshot().by_name.get(names.canonicalize_name(name))
         if item is None or not _is_skill_with_command_line(item):
-            known = ", ".join(self.names()) or "none"
+            known = ", ".join(self.list_skills_with_open_command_line()) or "none"
             raise NotFound(f"No skill '{name[:80]}' has a command line here.", hint=f"There are: {known}.")
         return item
 
@@ -161,8 +161,8 @@ class UserSkillCommandLineRegistry:
             APPROVED_ROOT, item.name, item.tree_hash, lambda: self._home.skills.read_tree(address)
         )
 
-    def _build_environment_variable_sources(self, item: ListedSkill, files: SkillFiles) -> VariableSources:
-        return VariableSources(
+    def _build_environment_variable_sources(self, item: ListedSkill, files: SkillFiles) -> VariableValueSources:
+        return VariableValueSources(
             user=self._user.name,
             config=self._home.settings.skill_config,
             secret=self._get_secret,
@@ -171,7 +171,7 @@ class UserSkillCommandLineRegistry:
         )
 
     def _resolve_granted_credentials(
-        self, item: ListedSkill, digest: str, values: VariableSources
+        self, item: ListedSkill, digest: str, values: VariableValueSources
     ) -> GrantedCredentials:
         assert item.summary is not None
         grants = GrantStore(self._home.local, self._home.clock).list_for_skill(item.name, self._user.name)
@@ -184,7 +184,7 @@ class UserSkillCommandLineRegistry:
         return replace(granted, missing=(*granted.missing, *declared.problems))
 
     def _get_secret(self, name: str) -> str | None:
-        return self._home.vault.get(name) if name in self._home.vault.names() else None
+        return self._home.vault.get(name) if name in self._home.vault.list_secret_names() else None
 
     def _get_or_create_user_file_copy(self, skill: str, path: str, files: SkillFiles) -> Path | None:
         """Return the user's own copy of a skill's file, created on first use; None if the skill has no such file."""
@@ -300,10 +300,10 @@ class SessionCommandLineService:
         # Most libraries have no command line at all, so gates need not be checked.
         if not any(summary is not None and summary.manifest.cli for summary in stated):
             return frozenset()
-        return frozenset(named.intersection(self._directory.names()))
+        return frozenset(named.intersection(self._directory.list_skills_with_open_command_line()))
 
     async def _answer_call(self, question: Any) -> dict[str, Any]:
-        return (await self._caller.handle_request(question)).to_socket_message()
+        return (await self._caller.run_untrusted_call_request(question)).to_socket_message()
 
 
 def _open_command_line_runner(

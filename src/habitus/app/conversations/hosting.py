@@ -31,7 +31,7 @@ from habitus.app.operating.housekeeping import Housekeeper
 from habitus.app.sharing.approvals import ApprovalWatcher
 from habitus.errors import Invalid, Refused
 from habitus.journal.model import Turn
-from habitus.learning.observer import Learner
+from habitus.learning.observer import SessionErrorLearner
 from habitus.skills.choosing.selection import RequestUser, UserRequest
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class HostDrivenConversations:
 
     async def end_conversation(self, conversation: str) -> None:
         """End a conversation whose client has disconnected."""
-        if self._open.get(conversation) is not None:
+        if self._open.get_open_resource(conversation) is not None:
             await self._loop.run_async(self._open.close_resource_of_key(conversation))
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class HostDrivenConversations:
         )
         return _HostDrivenConversation(conversation=conversation)
 
-    def _open_learner(self, request: HostTurnRequest) -> Learner:
+    def _open_learner(self, request: HostTurnRequest) -> SessionErrorLearner:
         home = self._home
         if not request.learns:
             return open_advice_only_learner(home)
@@ -244,12 +244,12 @@ class KeyedResourcePool(Generic[K, T]):
         self._is_idle = is_idle
         self._places: OrderedDict[K, _PoolSlot[T]] = OrderedDict()
 
-    def get(self, key: K) -> T | None:
+    def get_open_resource(self, key: K) -> T | None:
         """Return the open resource for a key, even while it is held; None if there is none."""
         place = self._places.get(key)
         return None if place is None else place.resource
 
-    def list_open(self) -> dict[K, T]:
+    def map_keys_to_open_resources(self) -> dict[K, T]:
         """Return all open resources by key."""
         return {key: place.resource for key, place in self._places.items() if place.resource is not None}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from habitus.app.host_access import HostAccess, make_host_access
+from habitus.app.host_access import HostPermissions, make_host_permissions
 from habitus.errors import Invalid, NoModelSet, Refused, UserError
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS
 from habitus.llm.agents import find_agent_program, list_installed_programs, open_agent_model
@@ -39,7 +39,7 @@ def open_main_and_cheap_models(settings: Settings, environ: Mapping[str, str]) -
     return SessionModels(main, cheap, open_model=open_named)
 
 
-def require_model_program_access(host: HostAccess, name: str) -> None:
+def require_model_program_access(host: HostPermissions, name: str) -> None:
     """Raise `Refused` if a model is a program or a script of this machine, and the caller may not name one."""
     if find_agent_program(name) is not None or name.startswith(SCRIPT_PREFIX):
         host.programs.require_access(name)
@@ -97,7 +97,9 @@ def explain_default_model(settings: Settings, environ: Mapping[str, str]) -> str
 def build_environment_with_vault_keys(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment with the providers' keys that the owner keeps in the vault; a key that is set wins."""
     vault = open_vault(settings.home, environ)
-    kept = [name for name in vault.names() if name in known_providers.KEY_VARIABLES and not environ.get(name)]
+    kept = [
+        name for name in vault.list_secret_names() if name in known_providers.KEY_VARIABLES and not environ.get(name)
+    ]
     found = dict(environ)
     for name in kept:
         # A vault that asks for a password, or whose key is elsewhere, is as good as none here.
@@ -136,7 +138,7 @@ def list_usable_models(settings: Settings, environ: Mapping[str, str]) -> list[U
     return options
 
 
-def store_provider_key_in_vault(vault: Vault, provider: str, key: str) -> str:
+def store_provider_key_and_get_default_model(vault: Vault, provider: str, key: str) -> str:
     """Keep a provider's key in the vault, and return the name of its default model."""
     spec = known_providers.PROVIDERS.get(provider)
     if spec is None or not spec.main:
@@ -148,9 +150,9 @@ def store_provider_key_in_vault(vault: Vault, provider: str, key: str) -> str:
 _TEST_REQUEST = "Answer with one word: ready."
 
 
-def probe_model(settings: Settings, name: str) -> str:
+def ask_model_for_test_answer(settings: Settings, name: str) -> str:
     """Return a model's answer to a short request, which costs a few tokens; raises if it can't answer."""
-    model = open_model_by_name(settings, name).main
+    model = open_session_models_for_name(settings, name).main
     request = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=_TEST_REQUEST),)),))
 
     async def ask() -> str:
@@ -160,7 +162,7 @@ def probe_model(settings: Settings, name: str) -> str:
     return asyncio.run(ask())
 
 
-def open_model_by_name(settings: Settings, name: str) -> SessionModels:
+def open_session_models_for_name(settings: Settings, name: str) -> SessionModels:
     """Open a model by name, ignoring the settings. A guest's home names no program of this machine."""
-    require_model_program_access(make_host_access(settings), name)
+    require_model_program_access(make_host_permissions(settings), name)
     return open_main_and_cheap_models(settings.model_copy(update={"model": name, "cheap_model": ""}), os.environ)

@@ -121,7 +121,7 @@ def _list_tool_calls_of_turn(
     turn: Turn, calls: Sequence[tuple[ToolCall, ToolResultMessage | None]]
 ) -> tuple[TurnToolCallDetails, ...]:
     """Return the calls of a turn, from its messages or, if another program kept those, from its events."""
-    seen = ToolCallRecord.from_events(turn.events)
+    seen = ToolCallRecord.list_from_events(turn.events)
     if not calls:
         return tuple(
             TurnToolCallDetails(

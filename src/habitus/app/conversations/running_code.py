@@ -33,7 +33,7 @@ from habitus.sandbox.runtimes.local import LocalRuntime
 from habitus.sandbox.runtimes.ssh import SshRuntime
 from habitus.sandbox.venvs import EnvironmentCache, VenvBuilder
 from habitus.settings import Settings
-from habitus.skills.layers.listing import build_uses_path
+from habitus.skills.layers.listing import build_skill_uses_url_path
 from habitus.skills.model import Stage
 from habitus.sql.outage import OutageGuard
 from habitus.tasks.model import Task
@@ -42,7 +42,7 @@ from habitus.tools.catalogue import ToolCatalogue
 from habitus.tools.code_stage import ReadableFolderProvider
 from habitus.tools.execution import ToolExecutor, ToolExecutorPerEventLoop
 from habitus.tools.health import ToolHealthStore
-from habitus.tools.making import ToolServices
+from habitus.tools.making import ToolServiceDependencies
 from habitus.tools.model import CodeTool, ToolCaseRerunReport, ToolStatus
 from habitus.tools.service import ToolService
 from habitus.use_counts import UsageCounts
@@ -59,7 +59,7 @@ MayInstallPackage = Callable[[str], Awaitable[bool]]
 def open_tools(home: Home) -> ToolService:
     """Open the tools of a home; the sandbox is probed on first use."""
     health = ToolHealthStore(home.shared)
-    parts = ToolServices(
+    parts = ToolServiceDependencies(
         catalogue=ToolCatalogue(home.skills, health, trust=home.trust, approvals=home.approvals),
         library=home.skills,
         review=home.review,
@@ -94,7 +94,9 @@ def get_tool_details(home: Home, name: str) -> ToolDetails:
     """Return a tool with its code, test cases and counters."""
     found = home.tools.get(name)
     counted = home.skills.read_counters(f"{found.name}@{found.layer}").get(Stage.CODE, UsageCounts())
-    counters = replace(counted, address=f"{build_uses_path(found.layer, found.name)}?stage={Stage.CODE.value}")
+    counters = replace(
+        counted, address=f"{build_skill_uses_url_path(found.layer, found.name)}?stage={Stage.CODE.value}"
+    )
     if found.status is ToolStatus.BROKEN:
         return ToolDetails(tool=found, code="", cases=(), counters=counters)
     return ToolDetails(tool=found, code=home.tools.code(name), cases=home.tools.cases(name), counters=counters)
@@ -135,16 +137,16 @@ def open_store_of_files_given_to_cells(home: Home, folder: str) -> GivenFolder:
     """Return the store of files given to the cells of these scratchpads; its path is valid where they run."""
     runtime = _open_scratchpad_runtime(home, folder, None, ())
     if isinstance(runtime, SshRuntime):
-        return GivenFolder(home.writable_dir / folder / _GIVEN_DIR, find_visible_path=runtime.find_given_path)
-    return _open_given_folder(home.writable_dir / folder / _GIVEN_DIR)
+        return GivenFolder(home.writable_dir / folder / _GIVEN_DIR, find_visible_path=runtime.find_path_of_given_files)
+    return _open_given_file_store(home.writable_dir / folder / _GIVEN_DIR)
 
 
 def open_store_of_given_files_by_hash(writable_dir: Path, digest: str) -> GivenFolder:
     """Return the store of files with this hash, for code outside any session."""
-    return _open_given_folder(writable_dir / "cache" / "given" / digest)
+    return _open_given_file_store(writable_dir / "cache" / "given" / digest)
 
 
-def _open_given_folder(folder: Path) -> GivenFolder:
+def _open_given_file_store(folder: Path) -> GivenFolder:
     return GivenFolder(folder, find_visible_path=lambda: get_given_folder_path_inside(probe_machine(), folder))
 
 
@@ -345,7 +347,7 @@ async def remove_scratchpad(home: Home, name: str) -> None:
     pads = open_scratchpads(home)
     # It may never have got as far as having files there.
     with suppress(NotFound):
-        await pads.remove(name)
+        await pads.close_and_delete_scratchpad(name)
     await pads.close()
     if folder.exists():
         folders.remove_folder(str(folder))

@@ -104,12 +104,12 @@ def open_command_line_call_log(home: Home) -> CommandLineCallStore:
 
 def read_secrets_overview(home: Home) -> SecretsOverview:
     """Return all secrets, grants, requests and calls of the home."""
-    grants, names = GrantStore(home.local, home.clock).list(), home.vault.names()
+    grants, names = GrantStore(home.local, home.clock).list_all_grants(), home.vault.list_secret_names()
     config, mine = home.settings.skill_config, (home.settings.user, ALL_USERS)
     found = [
         read_declared_secrets(home.skills, item)
         for item in home.skills.list_skills()
-        if _can_skill_ask_for_secrets(item)
+        if _is_skill_declaring_variables(item)
     ]
     requests = [
         _build_secret_request(asked, spec, [grant for grant in grants if grant.user in mine], names)
@@ -129,7 +129,7 @@ def read_secrets_overview(home: Home) -> SecretsOverview:
         grants=grants,
         requests=tuple(requests),
         problems=tuple(problems),
-        calls=open_command_line_call_log(home).list(),
+        calls=open_command_line_call_log(home).list_logged_calls(),
     )
 
 
@@ -139,7 +139,9 @@ def list_skills_asking_for_secrets(skills: Library, among: Collection[str]) -> t
     if not any(found.manifest.env for known in layers for name in among if (found := known.get(name)) is not None):
         # No copy in any layer declares any, so composing the listing can be skipped.
         return ()
-    return tuple(item.name for item in skills.list_skills() if item.name in among and _can_skill_ask_for_secrets(item))
+    return tuple(
+        item.name for item in skills.list_skills() if item.name in among and _is_skill_declaring_variables(item)
+    )
 
 
 def read_declared_secrets(skills: Library, item: ListedSkill) -> DeclaredSecrets:
@@ -163,7 +165,7 @@ def read_declared_secrets(skills: Library, item: ListedSkill) -> DeclaredSecrets
 
 def list_grantable_secrets(vault: Vault, asked: DeclaredSecrets) -> tuple[str, ...]:
     """Return every secret a skill asks for, replaced by a variable of this host if only that exists."""
-    names = set(vault.names())
+    names = set(vault.list_secret_names())
     wanted = [
         spec.fallback if spec.name not in names and spec.fallback in os.environ else spec.name
         for spec in asked.specs
@@ -196,7 +198,7 @@ def _build_secret_request(
     return SkillSecretRequest(skill=skill, variable=spec.var, secret=spec.name, status=standing, hint=hint)
 
 
-def _can_skill_ask_for_secrets(item: ListedSkill) -> bool:
+def _is_skill_declaring_variables(item: ListedSkill) -> bool:
     summary = item.summary
     return summary is not None and summary.manifest.cli and bool(summary.manifest.env or "env" in item.inert)
 

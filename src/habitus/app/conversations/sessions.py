@@ -22,7 +22,7 @@ from habitus.agent.library.view import LibraryView
 from habitus.agent.prompts.composer import ConversationServices
 from habitus.agent.prompts.prompt import IdentityPrompt
 from habitus.agent.session import Conversation, Session, generate_turn_or_session_id
-from habitus.agent.stream import AskPerson, TimedConsentPrompt, answer_consent_with_later
+from habitus.agent.stream import AskPerson, ConsentPromptWithTimeMeasurement, answer_consent_with_later
 from habitus.agent.tools.builtin_tools import build_standard_tools
 from habitus.agent.tools.stage_tools import OfferedTools, SkillStageAdvisor
 from habitus.agent.tools.writing_skills import SkillChangeSubmitter
@@ -52,9 +52,9 @@ from habitus.journal.evidence_records import load_session_start
 from habitus.journal.journal import Journal
 from habitus.journal.model import Turn, TurnOrigin, classify_turn_origin
 from habitus.journal.outbox import JournalOutbox
-from habitus.learning.observer import Learner
+from habitus.learning.observer import SessionErrorLearner
 from habitus.llm.model import Model
-from habitus.llm.transcription import get_local_transcriber_or_explanation
+from habitus.llm.transcription import get_local_or_explaining_transcriber
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.scratchpads import SessionScratchpads
@@ -75,7 +75,7 @@ def open_session(
     ask: AskPerson = answer_consent_with_later,
     observers: Sequence[TurnObserver] = (),
     cheap: Model | None = None,
-    learner: Learner | None = None,
+    learner: SessionErrorLearner | None = None,
     read: Sequence[Path] = (),
     fixed: FixedAssignments | None = None,
     tools: ToolService | None = None,
@@ -126,7 +126,7 @@ def open_conversation_without_model(
     source_type: str,
     ask: AskPerson = answer_consent_with_later,
     observers: Sequence[TurnObserver] = (),
-    learner: Learner,
+    learner: SessionErrorLearner,
     is_hosted: bool = False,
     shows_prompt: bool = True,
     read: Sequence[Path] = (),
@@ -138,7 +138,7 @@ def open_conversation_without_model(
     A host that doesn't show our prompt tracks itself what its model has seen, and accepts a changing list of tools. In
     a trial, `fixed` replaces random assignments. `offers` records what the host's model was shown before.
     """
-    outage, person = open_database_outage_monitor(home), TimedConsentPrompt(ask)
+    outage, person = open_database_outage_monitor(home), ConsentPromptWithTimeMeasurement(ask)
     is_real = classify_turn_origin(source_type) is TurnOrigin.REAL
     # An agent with our hooks reads the skill's file itself, so it always has the current version.
     reads_files = offers is not None
@@ -210,7 +210,7 @@ def open_conversation_without_model(
         identity=IdentityPrompt(library=home.skills, fill={**get_placeholder_values(home.settings), "USER": user.name}),
         tools=offered,
         observers=(learner, *([ToolRepairObserver(home, learner.model)] if is_real else ()), *observers),
-        transcribe=get_local_transcriber_or_explanation(),
+        transcribe=get_local_or_explaining_transcriber(),
         clock=home.clock,
         context_tokens=home.settings.context_tokens,
         menu_options=build_skill_menu_options(home),
@@ -260,7 +260,7 @@ def open_skill_version_assigner(
         return began_on or opened_on, replace(lots, unit=unit, seed=seed)
 
     return ConversationVersionPins(
-        load=lambda: open_comparison_store(home).list_assigning_comparisons(),
+        load=lambda: open_comparison_store(home).list_comparisons_that_assign_versions(),
         open_assignment=open_assignment,
         offers=offers,
     )

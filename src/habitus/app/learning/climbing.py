@@ -21,7 +21,7 @@ from habitus.app.learning.due_transitions import DueLifecycleTransition
 from habitus.app.learning.mining import RepeatedProcedureFinder
 from habitus.app.learning.studying import open_named_model_for_learning
 from habitus.app.library import saving
-from habitus.app.library.content import find_near_duplicate_skills
+from habitus.app.library.content import describe_near_duplicates
 from habitus.errors import HabitusError, Invalid, Refused
 from habitus.evidence.model import ItemKind
 from habitus.files import Tree, build_tree_file
@@ -128,7 +128,7 @@ class ClimbPlannerAndRunner:
 
     @functools.cached_property
     def _proposals_that_are_not_stale(self) -> Sequence[Proposal]:
-        found = self._home.review.list(None, with_contents=False)
+        found = self._home.review.list_proposals_by_state(None, with_contents=False)
         return [one for one in found if one.state is not ProposalState.STALE]
 
     @functools.cached_property
@@ -227,7 +227,7 @@ class ClimbPlannerAndRunner:
     @functools.cached_property
     def _procedure_finder(self) -> RepeatedProcedureFinder:
         mining = RepeatedProcedureFinder(self._home)
-        mining.find_suggestions()
+        mining.collect_suggestion_drafts()
         return mining
 
     def _collect_coding_material(
@@ -281,7 +281,7 @@ class ClimbPlannerAndRunner:
         )
         skill = replace(skill, source=SkillSource.AGENT, provenance={"lesson": lesson.id})
         tree = _add_trigger_eval_case(trees.update_main_file({}, skill), skill, lesson)
-        if like := find_near_duplicate_skills(home.finder, skill.name, tree):
+        if like := describe_near_duplicates(home.finder, skill.name, tree):
             raise Invalid(f"A similar skill exists: {like[0]}.", hint="Add the lesson to it.")
         rests = f"lesson {lesson.id}, {lesson.source}: {lesson.text}"
         by = "from the facts alone" if model is None else f"by {model.name}"
@@ -313,7 +313,7 @@ class ClimbPlannerAndRunner:
         return [message for one in kept if (message := decode_journal_message(one)) is not None]
 
     def _is_skill_name_used_or_pending(self, name: str) -> bool:
-        waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
+        waiting = {proposal.change.name for proposal in self._home.review.list_proposals_by_state(with_contents=False)}
         return name in waiting or self._home.skills.is_name_taken(name)
 
     async def _propose_code_for_skill(

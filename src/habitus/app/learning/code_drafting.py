@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING
 from habitus.agent.session import generate_turn_or_session_id
 from habitus.agent.tools.code_tools import build_scratchpad_tool
 from habitus.agent.tools.registry import Tool, ToolCallContext, ToolEffectReach, ToolRegistry, is_result_text_truncated
-from habitus.agent.tools.stage_tools import build_tools_from_skill_code, extract_recipe_result, render_recipe_run
+from habitus.agent.tools.stage_tools import (
+    build_tools_from_skill_code,
+    extract_result_from_rendered_recipe_run,
+    render_recipe_run,
+)
 from habitus.app.conversations.running_code import open_scratchpads
 from habitus.app.home import Home
 from habitus.app.home_directory import SESSION_PADS_DIR
@@ -30,7 +34,7 @@ from habitus.learning.drafting import draft_code
 from habitus.memory.model import SCRATCHPAD_TOPIC
 from habitus.recipes.catalogue import SkillRecipe
 from habitus.recipes.execution import PlannedStep, execute_plan
-from habitus.recipes.sequences import ObservedCall
+from habitus.recipes.sequences import ComparableToolCall
 from habitus.redact import MARKER
 from habitus.sandbox.inside import folders
 from habitus.sandbox.model import Permissions
@@ -42,7 +46,7 @@ from habitus.tasks.judging import (
     MIN_DISTINCT_RESULTS,
     derive_expected_result,
     exclude_fields_from_check,
-    has_distinct_results,
+    has_enough_distinct_results,
     infer_json_schema_of_result,
     make_check_valid_today_only,
 )
@@ -103,7 +107,7 @@ class CodeDraftMaterial:
 def explain_too_few_trial_cases(cases: Sequence[Task]) -> str:
     """Return why the cases are too few for a trial; empty if they are enough."""
     expected = [case.expected_result for case in cases if case.expected_result is not None]
-    if has_distinct_results(expected):
+    if has_enough_distinct_results(expected):
         return ""
     return (
         f"Not enough to tell: a trial takes {MIN_DISTINCT_RESULTS} different inputs whose results differ, and "
@@ -128,7 +132,10 @@ def collect_material_from_recipe(home: Home, recipe: SkillRecipe) -> CodeDraftMa
         *build_prompt_parts_from_skill(home.skills, f"{recipe.skill}@{recipe.layer}"),
         f"# What it takes\n\n{json.dumps(recipe.plan.schema, ensure_ascii=False)}",
         *(f"# The program `{name}`\n\n```python\n{code}\n```" for name, code in programs.items()),
-        *(_describe_recorded_use(call, extract_recipe_result(call.result)) for _, call in calls[-_MAX_SHOWN_USES:]),
+        *(
+            _describe_recorded_use(call, extract_result_from_rendered_recipe_run(call.result))
+            for _, call in calls[-_MAX_SHOWN_USES:]
+        ),
     ]
     return CodeDraftMaterial(
         prompt="\n\n".join(told),
@@ -155,26 +162,26 @@ def _drop_contradicted_types_from_schema(schema: Json, given: Sequence[Mapping[s
     return {**schema, "properties": fitting}
 
 
-def _group_calls_by_input(calls: Sequence[tuple[Turn, ObservedCall]]) -> tuple[RecordedInputWithResults, ...]:
+def _group_calls_by_input(calls: Sequence[tuple[Turn, ComparableToolCall]]) -> tuple[RecordedInputWithResults, ...]:
     """Group the calls by input, the latest used last, limited to the number of cases a tool keeps."""
     found: dict[str, RecordedInputWithResults] = {}
     for turn, call in calls:
         # Popped and inserted again, so the dictionary is ordered by last use.
         before = found.pop(_render_arguments_as_json(call), None)
-        results = (*(before.results if before else ()), extract_recipe_result(call.result))
+        results = (*(before.results if before else ()), extract_result_from_rendered_recipe_run(call.result))
         found[_render_arguments_as_json(call)] = RecordedInputWithResults(
             payload=dict(call.arguments), results=results, conversation=turn.session
         )
     return tuple(found.values())[-MOST_CASES:]
 
 
-def can_rerun_recorded_call(call: ObservedCall) -> bool:
+def can_rerun_recorded_call(call: ComparableToolCall) -> bool:
     """Whether the call can run again: a redacted secret or an overlong argument rules it out."""
     written = _render_arguments_as_json(call)
     return len(written) <= LONGEST_CASE and not MARKER.search(written) and not is_result_text_truncated(call.result)
 
 
-def _render_arguments_as_json(call: ObservedCall) -> str:
+def _render_arguments_as_json(call: ComparableToolCall) -> str:
     return json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)
 
 
@@ -183,7 +190,7 @@ def collect_material_from_steps(home: Home, skill: ListedSkill) -> CodeDraftMate
 
     There are no results to compare a draft with.
     """
-    cells: list[tuple[Turn, list[ObservedCall]]] = []
+    cells: list[tuple[Turn, list[ComparableToolCall]]] = []
     for turn in home.journal.iterate_latest_finished_turns(limit=MAX_TURNS, user=home.settings.user):
         seen = mining.convert_journal_turn_to_observed(turn)
         ran = [
@@ -215,7 +222,7 @@ def build_prompt_parts_from_skill(skills: Library, address: str) -> list[str]:
     return [*told, f"# Its recipes\n\n{recipes}"] if recipes else told
 
 
-def _describe_recorded_use(call: ObservedCall, result: str) -> str:
+def _describe_recorded_use(call: ComparableToolCall, result: str) -> str:
     given = json.dumps(call.arguments, ensure_ascii=False)[:_MAX_RESULT_CHARS]
     return f"# A use that succeeded\n\n{call.name} {given}\n\ncame to:\n\n{result[:_MAX_RESULT_CHARS]}"
 
@@ -294,7 +301,7 @@ async def _run_recipe_once(home: Home, recipe: SkillRecipe, recorded: RecordedIn
         await pads.close()
         if SCRATCHPAD_TOPIC in recipe.plan.tools:
             await asyncio.to_thread(folders.remove_folder, str(home.writable_dir / folder))
-    return extract_recipe_result(render_recipe_run(done)) if done.outcome.is_ok else None
+    return extract_result_from_rendered_recipe_run(render_recipe_run(done)) if done.outcome.is_ok else None
 
 
 async def draft_and_propose_code(

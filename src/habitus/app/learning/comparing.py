@@ -50,10 +50,10 @@ def list_comparison_reports(home: Home, skill: str = "") -> list[ComparisonRepor
 
 def _build_comparison_report(home: Home, comparison: LiveComparison) -> ComparisonReport:
     # Loads the statistics of the journal's exposures.
-    from habitus.app.learning.evidence import make_observations
+    from habitus.app.learning.evidence import convert_exposures_to_observations
 
     item, counted = comparison.evidence_item, list_comparison_exposures(home.shared, comparison)
-    observations = make_observations(counted, frozenset({(item.kind.value, item.name)}), home.clock())
+    observations = convert_exposures_to_observations(counted, frozenset({(item.kind.value, item.name)}), home.clock())
     return ComparisonReport(comparison=comparison, result=compare_versions_in_use(observations, exam=comparison.exam))
 
 
@@ -112,7 +112,7 @@ def _start_comparison_with_previous_version(
         share=share,
         changed_on=now if candidate else new.made_on,
         started_on=now,
-        is_cue_changed=_get_selection_texts(before[1]) != _get_selection_texts(after[1]),
+        is_cue_changed=_get_description_and_when_to_use(before[1]) != _get_description_and_when_to_use(after[1]),
         exam=_find_exam_estimate(home, item.name, candidate) if candidate else None,
         candidate=candidate,
     )
@@ -127,7 +127,7 @@ def _parse_version_without_eval_files(tree: Tree | None, name: str) -> tuple[Tre
     return drop_eval_files(tree), skill
 
 
-def _get_selection_texts(skill: Skill) -> tuple[str, str]:
+def _get_description_and_when_to_use(skill: Skill) -> tuple[str, str]:
     return skill.description, skill.when_to_use
 
 

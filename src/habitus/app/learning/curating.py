@@ -264,12 +264,12 @@ async def _retire_and_retest_tools(home: Home) -> list[CuratorStep]:
                 steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
         # A tool that degrades only now gets its grace period and is retired by a later run at the earliest.
         for due in unproved:
-            came_to = _describe_regression_report(due.item, await tools.renew(due.item))
+            came_to = _describe_tool_case_rerun(due.item, await tools.renew(due.item))
             steps.append(replace(due, reason=f"{due.reason}: {came_to}"))
     return steps
 
 
-def _describe_regression_report(name: str, report: ToolCaseRerunReport) -> str:
+def _describe_tool_case_rerun(name: str, report: ToolCaseRerunReport) -> str:
     if report.passed:
         return "its cases pass again"
     if not report.cases_counting_against_tool:
@@ -311,7 +311,7 @@ def find_own_duplicate_skill_pairs(home: Home) -> Iterator[DuplicateSkillPair]:
     """
     seen = home.skills.snapshot()
     own = {item.name: item for item in seen.listing if _is_own_writable_skill(home.skills, item)}
-    busy = {proposal.change.name for proposal in home.review.list(with_contents=False)}
+    busy = {proposal.change.name for proposal in home.review.list_proposals_by_state(with_contents=False)}
     # Of all at once: a query for each pair took a third of the time of curation.
     counts = home.skills.read_all_counters()
     for name, near in home.finder.find_neighbours_of_all_skills(DUPLICATE_THRESHOLD, at=seen).items():

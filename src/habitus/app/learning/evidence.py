@@ -68,7 +68,7 @@ class EvidenceService:
         settled, by_request, changes = self._load_cached_sums_and_chosen_items(horizon)
         sums, young = self._extend_sums_by_later_conversations(settled, horizon, by_request, changes=changes)
         found = collect_evidence_findings(
-            make_observations(young, by_request, now),
+            convert_exposures_to_observations(young, by_request, now),
             withhold=self.share or ASSUMED_SHARE,
             settled=sums,
             today=_count_days_since_epoch(now),
@@ -141,7 +141,9 @@ class EvidenceService:
             old = {one.unit for one in new if one.at <= until}
             counted = [one for one in new if one.unit in old]
             sums = add_observations_to_sums(
-                make_observations(counted, by_request, now), settled=sums, today=_count_days_since_epoch(now)
+                convert_exposures_to_observations(counted, by_request, now),
+                settled=sums,
+                today=_count_days_since_epoch(now),
             )
             units += len(old)
             steady |= {_make_item_key(one) for one in counted if one.exposure.is_steady}
@@ -188,7 +190,7 @@ class EvidenceService:
         mine = [one for one in read if _is_exposure_counted(one, by_request) and _make_evidence_item(one) == item]
         # As in the table, the last exposure of a conversation counts.
         units = {one.unit: one for one in mine}
-        rows = ObservationTable.from_observations(make_observations(mine, by_request, self.clock()))
+        rows = ObservationTable.from_observations(convert_exposures_to_observations(mine, by_request, self.clock()))
         is_counted = find_rows_of_count_kind(rows, of)
         if is_offered is not None:
             is_counted &= rows.is_offered == is_offered
@@ -240,7 +242,9 @@ def _make_item_key(kept: ScoredExposure) -> ItemKey:
     return kept.exposure.kind, kept.exposure.item
 
 
-def make_observations(kept: Iterable[ScoredExposure], by_request: Set[ItemKey], now: datetime) -> list[ItemObservation]:
+def convert_exposures_to_observations(
+    kept: Iterable[ScoredExposure], by_request: Set[ItemKey], now: datetime
+) -> list[ItemObservation]:
     """Return the exposures as observations for the estimates: one per unit, in order of time.
 
     An item that was ever chosen for a request is judged by the conversations in which it was chosen: its line on the
@@ -248,7 +252,7 @@ def make_observations(kept: Iterable[ScoredExposure], by_request: Set[ItemKey], 
     sessions.
     """
     items: dict[tuple[str, str, int], EvidenceItem] = {}
-    return [_make_observation(one, now, items) for one in kept if _is_exposure_counted(one, by_request)]
+    return [_convert_exposure_to_observation(one, now, items) for one in kept if _is_exposure_counted(one, by_request)]
 
 
 def _is_exposure_counted(kept: ScoredExposure, by_request: Set[ItemKey]) -> bool:
@@ -260,7 +264,7 @@ def _make_evidence_item(kept: ScoredExposure) -> EvidenceItem:
     return EvidenceItem(kind=ItemKind(exposure.kind), name=exposure.item, version=exposure.version)
 
 
-def _make_observation(
+def _convert_exposure_to_observation(
     kept: ScoredExposure, now: datetime, items: dict[tuple[str, str, int], EvidenceItem]
 ) -> ItemObservation:
     exposure, went = kept.exposure, kept.explicit_scores or kept.inferred_scores

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from habitus.agent.choosing.exposures import make_skill_item
+from habitus.agent.choosing.exposures import make_skill_evidence_item
 from habitus.agent.session import generate_turn_or_session_id
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
@@ -25,10 +25,10 @@ from habitus.improve.candidates import CandidateState
 from habitus.improve.gate import FEWEST_TASKS, MOST_ROUNDS
 from habitus.improve.plan import (
     ImproveRequest,
-    RunPlan,
+    ImproveRunForecast,
     estimate_rollout_cost,
+    forecast_improve_run,
     list_practice_rollouts,
-    plan_improve_run,
 )
 from habitus.improve.prioritizing import (
     SkillProspect,
@@ -125,10 +125,10 @@ def _list_remedies_learned_with_skill(home: Home, item: ListedSkill) -> tuple[st
     )[:_MAX_REMEDIES]
 
 
-def preview_improve_run(home: Home, request: ImproveRequest) -> RunPlan:
+def forecast_requested_improvement(home: Home, request: ImproveRequest) -> ImproveRunForecast:
     """Return the plan of an improvement run without starting it."""
     model = request.model or models.resolve_main_and_cheap_model_names(home.settings, os.environ)[0]
-    return plan_improve_run(
+    return forecast_improve_run(
         open_improve_store(home), load_skill_and_assign_task_splits(home, request.skill), request, model=model
     )
 
@@ -155,7 +155,7 @@ def rank_skills_to_improve(home: Home, draw: random.Random | None = None) -> lis
     model = models.resolve_main_and_cheap_model_names(home.settings, os.environ)[0]
     since = home.clock() - timedelta(days=_USAGE_DAYS)
     for subject in _iterate_improvable_skills(home):
-        plan = plan_improve_run(store, subject, ImproveRequest(skill=subject.name, candidates=1))
+        plan = forecast_improve_run(store, subject, ImproveRequest(skill=subject.name, candidates=1))
         if not plan.can_run:
             continue
         made = store.list_rollouts(skill=subject.name)
@@ -247,11 +247,11 @@ def open_drafting_models(home: Home, request: ImproveRequest) -> SessionModels |
     None if a given candidate is solved by a program. A program that solves also drafts if no model is configured.
     """
     if request.model:
-        return models.open_model_by_name(home.settings, request.model)
+        return models.open_session_models_for_name(home.settings, request.model)
     if request.solver and request.has_given_candidate:
         return None
     if request.solver and not models.resolve_main_and_cheap_model_names(home.settings, os.environ)[0]:
-        return models.open_model_by_name(home.settings, request.solver)
+        return models.open_session_models_for_name(home.settings, request.solver)
     return home.models
 
 
@@ -319,7 +319,7 @@ def run_planned_skill_trial(home: Home, plan: TrialPlan, model: BudgetedModel) -
     refuse_if_read_only(home)
     name, summary = plan.subject.name, plan.subject.item.summary
     assert summary is not None, "it was opened"
-    item = make_skill_item(summary)
+    item = make_skill_evidence_item(summary)
     recipes = [(ItemKind.RECIPE, recipe.name) for recipe in home.recipes.list_recipes() if recipe.skill == name]
     offered = [(item.kind, item.name), (ItemKind.TOOL, name), *recipes]
 

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar
 
 from habitus.app.home import Home
-from habitus.app.learning.evidence import make_observations
+from habitus.app.learning.evidence import convert_exposures_to_observations
 from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.library.explaining import build_skill_menu_options, select_skills_for_request
 from habitus.evidence.estimation import estimate_item_effects
@@ -23,7 +23,7 @@ from habitus.plain_data import INTERNAL
 from habitus.skills.choosing import menu
 from habitus.skills.choosing.selection import UserRequest
 from habitus.skills.layers.layer import format_skill_address
-from habitus.skills.layers.listing import ListedSkill, build_uses_path, sum_counters_over_stages
+from habitus.skills.layers.listing import ListedSkill, build_skill_uses_url_path, sum_counters_over_stages
 from habitus.skills.library import Library
 from habitus.skills.model import SkillState, SkillVersion
 from habitus.text import estimate_tokens
@@ -129,7 +129,7 @@ class TriedSkillCandidateSummary:
 
 
 # In the functions below, `user` restricts uses to that user's; None means all users.
-def list_best_known_skill_effects(home: Home, user: str | None) -> tuple[SkillEffectHistory, ...]:
+def list_surest_skill_effect_histories(home: Home, user: str | None) -> tuple[SkillEffectHistory, ...]:
     """Return the effects of the best-known skills over all users' conversations, the most helpful first."""
     now, uses = home.clock(), _count_skill_uses(home, user)
     timestamps = [now - timedelta(weeks=weeks) for weeks in reversed(range(_WEEKS))]
@@ -142,7 +142,9 @@ def list_best_known_skill_effects(home: Home, user: str | None) -> tuple[SkillEf
         # A conversation counts from the week in which it began.
         new = [one for one in kept if since < began[one.unit] <= at] if at > since else []
         today = at.timestamp() / 86_400
-        sums = add_observations_to_sums(make_observations(new, by_request, at), settled=sums, today=today)
+        sums = add_observations_to_sums(
+            convert_exposures_to_observations(new, by_request, at), settled=sums, today=today
+        )
         found = estimate_item_effects(sums, today).items()
         history.append({item: estimate for item, estimate in found if item.kind is ItemKind.SKILL})
         since = at
@@ -291,7 +293,7 @@ def read_skill_usage_history(home: Home, item: ListedSkill) -> SkillUsageHistory
             (version.number, _count_version_uses(home.skills, item, version.number))
             for version in _list_latest_versions(home.skills, item)
         ),
-        weeks=_count_weekly_uses(used, home.clock(), build_uses_path(item.layer, item.name)),
+        weeks=_count_weekly_uses(used, home.clock(), build_skill_uses_url_path(item.layer, item.name)),
         items=home.evidence.find_skill_findings(item),
         made=made,
     )
@@ -303,7 +305,7 @@ def _list_latest_versions(skills: Library, item: ListedSkill) -> Iterable[SkillV
 
 def _count_version_uses(skills: Library, item: ListedSkill, number: int) -> UsageCounts:
     counted = sum_counters_over_stages(skills.read_counters(item, version=number))
-    return replace(counted, address=f"{build_uses_path(item.layer, item.name)}?version={number}")
+    return replace(counted, address=f"{build_skill_uses_url_path(item.layer, item.name)}?version={number}")
 
 
 def _count_weekly_uses(used: Iterable[JudgedUse], now: datetime, address: str) -> tuple[tuple[date, UsageCounts], ...]:

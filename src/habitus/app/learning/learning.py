@@ -13,7 +13,7 @@ from habitus.app.home import Home
 from habitus.errors import NotFound
 from habitus.journal.model import ItemUse, UseManner
 from habitus.learning.detectors.monitor import MonitorMode
-from habitus.learning.observer import Learner, LessonSink
+from habitus.learning.observer import LessonSink, SessionErrorLearner
 from habitus.learning.remedies import wording
 from habitus.learning.remedies.calls import SessionCall
 from habitus.learning.remedies.findings import (
@@ -32,7 +32,7 @@ from habitus.learning.remedies.session_facts import (
     SessionFailuresAndCorrections,
     read_file_stamp,
 )
-from habitus.learning.transcripts.applying import LessonApplier, LessonBatch
+from habitus.learning.transcripts.applying import LessonBatch, TranscriptLessonRecorder
 from habitus.learning.transcripts.learned_turns import LearnedTurnStore, LearningMethodKind
 from habitus.learning.transcripts.model import SkillUse, TranscriptTurn, UserUtterance
 from habitus.learning.transcripts.study import StudiedTurn
@@ -47,7 +47,7 @@ from habitus.skills.model import Stage
 
 def open_session_error_learner(
     home: Home, keeper: LessonSink, model: Model | None, lessons: Cortex | None = None
-) -> Learner:
+) -> SessionErrorLearner:
     """Build the learner from errors in one session; without a `model`, it asks none.
 
     Remedies for failures are looked up in `lessons`.
@@ -62,10 +62,10 @@ def open_session_error_learner(
             else ""
         )
 
-    return Learner(keeper, model, spending=home.spending, mode=mode, redactor=home.redactor, remedy=remedy)
+    return SessionErrorLearner(keeper, model, spending=home.spending, mode=mode, redactor=home.redactor, remedy=remedy)
 
 
-def open_advice_only_learner(home: Home) -> Learner:
+def open_advice_only_learner(home: Home) -> SessionErrorLearner:
     """Build a learner that comments on failures but stores nothing.
 
     It is for hosts that show it only some of their calls.
@@ -73,10 +73,10 @@ def open_advice_only_learner(home: Home) -> Learner:
     settings = home.settings
     is_off = settings.memory is MemoryLearningMode.OFF or settings.acc_mode is DetectorActivityMode.OFF
     mode = MonitorMode.OFF if is_off else MonitorMode.ACTIVE
-    return Learner(None, spending=home.spending, mode=mode, redactor=home.redactor)
+    return SessionErrorLearner(None, spending=home.spending, mode=mode, redactor=home.redactor)
 
 
-def open_transcript_lesson_applier(home: Home, keeper: LessonSink, redactor: Redactor) -> LessonApplier:
+def open_transcript_lesson_applier(home: Home, keeper: LessonSink, redactor: Redactor) -> TranscriptLessonRecorder:
     """Build the applier that teaches memory from transcripts."""
 
     def count_skill(use: SkillUse) -> bool:
@@ -108,7 +108,7 @@ def open_transcript_lesson_applier(home: Home, keeper: LessonSink, redactor: Red
             )
         return True
 
-    return LessonApplier(
+    return TranscriptLessonRecorder(
         keeper,
         LearnedTurnStore(home.shared, clock=home.clock),
         redactor=redactor,
@@ -157,7 +157,7 @@ class FailureWithRemedy:
 
 
 @dataclass
-class SessionFactsAggregator:
+class FailuresAndCorrectionsAggregator:
     """Collects the facts of sessions as they are read, together with the stored facts of earlier runs."""
 
     home: Home
@@ -187,7 +187,7 @@ class SessionFactsAggregator:
             )
         self._readers[key].add_turn(studied.turn)
 
-    def read_journal_sessions(self, limit: int = 10_000) -> int:
+    def add_journal_sessions(self, limit: int = 10_000) -> int:
         """Read the latest sessions of the journal, our own and those of other agent loops; return their number."""
         user, journal = self.home.settings.user, self.home.journal
         sessions = journal.list_sessions(limit=limit, user=user)
@@ -207,7 +207,7 @@ class SessionFactsAggregator:
     def compute_findings(self) -> RemedyFindings:
         """Return the findings over the sessions read and all stored facts."""
         if self._found is None:
-            earlier = self._open_facts_store().load_facts_except_of_files(without=self._stamps)
+            earlier = self._open_failures_and_corrections_store().load_facts_except_of_files(without=self._stamps)
             self._found = collect_remedy_findings(
                 [*earlier, *(reader.build_facts() for reader in self._readers.values())]
             )
@@ -257,21 +257,21 @@ class SessionFactsAggregator:
         for (file, _), reader in self._readers.items():
             facts[file].append(reader.build_facts())
         for file, of_file in facts.items():
-            self._open_facts_store().replace_facts_of_file(file, self._stamps[file], of_file)
+            self._open_failures_and_corrections_store().replace_facts_of_file(file, self._stamps[file], of_file)
 
     @cached_property
     def _stored_file_stamps(self) -> dict[str, FileStamp]:
-        return self._open_facts_store().load_studied_file_stamps()
+        return self._open_failures_and_corrections_store().load_studied_file_stamps()
 
-    def _open_facts_store(self) -> FailuresAndCorrectionsStore:
+    def _open_failures_and_corrections_store(self) -> FailuresAndCorrectionsStore:
         kept_for = timedelta(days=self.home.settings.retention.turn_days)
         return FailuresAndCorrectionsStore(engine=self.home.local, clock=self.home.clock, kept_for=kept_for)
 
 
 def list_costliest_repeated_failures(home: Home) -> tuple[FailureWithRemedy, ...]:
     """Return the most expensive failures of recent sessions and all studied transcripts; nothing is stored."""
-    gathering = SessionFactsAggregator(home, only_new=True)
-    gathering.read_journal_sessions(_MAX_RECENT_SESSIONS)
+    gathering = FailuresAndCorrectionsAggregator(home, only_new=True)
+    gathering.add_journal_sessions(_MAX_RECENT_SESSIONS)
     found = gathering.compute_findings()
     again = [each for each in found.failures if each.sessions >= MIN_SESSIONS][:_MAX_REPEATED_FAILURES]
     ways = (*found.lessons, *found.candidates)

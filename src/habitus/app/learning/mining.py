@@ -20,7 +20,7 @@ from habitus.agent.history import decode_journal_message
 from habitus.app.home import Home, refuse_change_if_unwritable_or_paused
 from habitus.app.home_directory import get_encoder_weights_dir
 from habitus.app.library import saving
-from habitus.app.library.content import find_near_duplicate_skills
+from habitus.app.library.content import describe_near_duplicates
 from habitus.errors import HabitusError
 from habitus.events import EventKind, OutcomeKind
 from habitus.files import Tree, build_tree_file
@@ -31,8 +31,13 @@ from habitus.learning.remedies import calls
 from habitus.learning.transcripts.study import StudiedTurn, visit_studied_turns_of_file
 from habitus.llm.model import AssistantMessage, ChatMessage, Model, ToolResultMessage
 from habitus.recipes.execution import get_recipe_tool_name
-from habitus.recipes.mining import MinedRecipe, group_similar_requests, mine_recipes, render_recipe_as_prose_steps
-from habitus.recipes.sequences import MIN_SESSIONS, MIN_TURNS, ObservedCall, ObservedTurn
+from habitus.recipes.mining import (
+    MinedRecipe,
+    find_index_groups_of_similar_requests,
+    mine_recipes,
+    render_recipe_as_prose_steps,
+)
+from habitus.recipes.sequences import MIN_SESSIONS, MIN_TURNS, ComparableToolCall, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.index import build_encoder
 from habitus.skills import names, trees
@@ -99,7 +104,8 @@ class _SuggestionWithFiles:
 class RepeatedProcedureFinder:
     """Finds repeated procedures in the user's journal, or in turns of other agents added with `add_turn`.
 
-    Call `find_suggestions`, optionally `draft_skills_with_model` and `propose_all_suggestions`, then `make_report`.
+    Call `collect_suggestion_drafts`, optionally `draft_skills_with_model` and `propose_all_suggestions`, then
+    `make_report`.
     """
 
     def __init__(self, home: Home) -> None:
@@ -111,7 +117,7 @@ class RepeatedProcedureFinder:
         self._budget = RunBudget(day=home.spending)
         self._earlier = [
             proposal
-            for proposal in home.review.list(None, with_contents=False)
+            for proposal in home.review.list_proposals_by_state(None, with_contents=False)
             if _MINED_KEY in proposal.change.details and proposal.state is not ProposalState.STALE
         ]
         self._ours = names.BUILT_IN_TOOLS | {tool.callable_name for tool in home.tools.active()}
@@ -129,9 +135,9 @@ class RepeatedProcedureFinder:
             turn, seen = convert_transcript_turn_to_observed(studied, self._home.clock())
             self._turns[turn.id], self._elsewhere[turn.id] = turn, seen
 
-    def find_suggestions(self) -> None:
+    def collect_suggestion_drafts(self) -> None:
         """Find procedures worth a proposal, without writing anything."""
-        done = self._elsewhere or self._observe_journal()
+        done = self._elsewhere or self._convert_journal_turns_to_observed()
         least = MIN_SESSIONS_ELSEWHERE if self._elsewhere else MIN_SESSIONS
         for found in mine_recipes(list(done.values())):
             if (
@@ -148,7 +154,7 @@ class RepeatedProcedureFinder:
         for group in itertools.islice(self._group_recurring_requests_without_skill(alone), _MAX_REQUEST_GROUPS):
             self._add_draft_unless_skill_has_one(self._draft_suggestion_from_requests(group, done))
 
-    def _observe_journal(self) -> dict[str, ObservedTurn]:
+    def _convert_journal_turns_to_observed(self) -> dict[str, ObservedTurn]:
         recipes = {recipe.name for recipe in self._recipes}
         done: dict[str, ObservedTurn] = {}
         for turn in self._home.journal.iterate_latest_finished_turns(limit=MAX_TURNS, user=self._home.settings.user):
@@ -228,7 +234,7 @@ class RepeatedProcedureFinder:
         return (item.layer, tree) if is_own and not notes.diagnostics else None
 
     def _make_skill_from_turns(self, title: str, turns: Sequence[Turn], body: str) -> Skill:
-        waiting = {proposal.change.name for proposal in self._home.review.list(with_contents=False)}
+        waiting = {proposal.change.name for proposal in self._home.review.list_proposals_by_state(with_contents=False)}
         made = {draft.suggestion.skill for draft in self._drafts}
         name = names.make_unique_name(
             title, lambda name: name in waiting | made or self._home.skills.is_name_taken(name)
@@ -242,7 +248,7 @@ class RepeatedProcedureFinder:
         """Yield groups of similar requests that were often enough served well without a skill."""
         proposed = {turn for one in self._earlier for turn in one.change.details[_MINED_KEY].get("turns", ())}
         without = [turn for turn in turns if turn.request.strip() and not list_skills_chosen_in_turn(turn)]
-        for group in group_similar_requests(
+        for group in find_index_groups_of_similar_requests(
             [turn.request for turn in without],
             build_encoder(self._home.settings.search.encoder, get_encoder_weights_dir(self._home.settings)),
         ):
@@ -333,7 +339,7 @@ class RepeatedProcedureFinder:
             details={_MINED_KEY: {"labels": draft.labels, "turns": draft.suggestion.turns}},
         )
         new = sorted(str(power) for power in list_skill_powers(name, draft.tree))
-        like = find_near_duplicate_skills(self._home.finder, name, draft.tree)
+        like = describe_near_duplicates(self._home.finder, name, draft.tree)
         reasons = [*draft.suggestion.evidence, *new, *self._home.scan_tree(draft.tree), *like]
         return replace(draft.suggestion, proposal=self._home.review.propose(change, author, reasons).id)
 
@@ -401,7 +407,7 @@ def convert_journal_turn_to_observed(turn: Turn, *, without: Collection[str] = (
             continue
         came = results.get(call.id)
         ok, result = (call.id in went_well, came.content) if came is not None else (False, "")
-        done.append(ObservedCall(name=call.name, arguments=arguments, result=result, success=ok))
+        done.append(ComparableToolCall(name=call.name, arguments=arguments, result=result, success=ok))
     judged = get_deciding_or_heaviest_outcome(turn.outcomes)
     is_good = judged is not None and judged.kind is OutcomeKind.OK
     return ObservedTurn(session=turn.session, turn=turn.id, calls=done, ok=is_good)
@@ -411,7 +417,7 @@ def convert_transcript_turn_to_observed(studied: StudiedTurn, now: datetime) -> 
     """Return a turn of another agent's transcript, both as a journal turn and as mining sees it."""
     turn, made = studied.turn, calls.pair_calls_with_results(studied.turn.events, project=studied.project)
     done = [
-        ObservedCall(
+        ComparableToolCall(
             name=call.name,
             arguments={"command": call.command} if call.command else call.unshortened_arguments,
             success=call.has_worked and not (call.command or call.arguments_summary).endswith(calls.CUT_MARK),

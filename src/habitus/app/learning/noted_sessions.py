@@ -48,7 +48,11 @@ def learn_from_ended_noted_sessions(settings: Settings, open_at: OpenHomeAt, *, 
 
 
 def _learn_and_mine_ended_sessions(settings: Settings, open_at: OpenHomeAt, live: Collection[str]) -> int:
-    noted = {one.session: one for one in map(_parse_noted_session, _claim_note_lines(settings.home)) if one is not None}
+    noted = {
+        one.session: one
+        for one in map(_parse_noted_session, _claim_noted_session_lines(settings.home))
+        if one is not None
+    }
     over = [one for one in noted.values() if one.session not in live]
     later = [one for one in noted.values() if one.session in live]
     try:
@@ -72,7 +76,7 @@ def _propose_procedures_beside_transcript(settings: Settings, open_at: OpenHomeA
         with open_at(noted.cwd if noted.cwd.is_dir() else settings.user_home) as home:
             mining = RepeatedProcedureFinder(home)
             mining.add_turns_of_transcripts(latest)
-            mining.find_suggestions()
+            mining.collect_suggestion_drafts()
             mining.propose_all_suggestions()
     except (HabitusError, OSError) as error:
         log.warning("No procedures were mined beside %s: %s", noted.transcript, error)
@@ -86,7 +90,7 @@ def _learn_from_noted_transcript(settings: Settings, open_at: OpenHomeAt, noted:
     try:
         with open_at(cwd) as home:
             study = TranscriptStudy(home, apply=True, wants_failures=False)
-            study.read_file(noted.transcript)
+            study.study_file(noted.transcript)
             study.store_lessons_and_propose_procedures()
     except Refused:
         raise
@@ -96,7 +100,7 @@ def _learn_from_noted_transcript(settings: Settings, open_at: OpenHomeAt, noted:
     return True
 
 
-def _claim_note_lines(home: Path) -> list[str]:
+def _claim_noted_session_lines(home: Path) -> list[str]:
     """Move the notes aside, so hooks can go on writing, and return all lines."""
     spool, taken = home / NOTED_SESSIONS_FILE, home / CLAIMED_SESSIONS_FILE
     left = taken.read_text("utf-8", "replace") if taken.exists() else ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from habitus.agent.history import decode_journal_message
-from habitus.agent.tools.stage_tools import extract_recipe_result
+from habitus.agent.tools.stage_tools import extract_result_from_rendered_recipe_run
 from habitus.app.home import Home, refuse_change_if_unwritable_or_paused
 from habitus.app.learning import code_drafting, mining
 from habitus.errors import HabitusError, Refused
@@ -133,7 +133,9 @@ def _find_failed_inputs_in_turn(turn: Turn, tool: str, recipes: Collection[str])
         later = [other for other in seen.calls[number + 1 :] if other.success and other.name != tool]
         by_recipe = next((other for other in later if other.name in recipes), None)
         instead, fallback = by_recipe or (later[-1] if later else None), ""
-        result = extract_recipe_result(by_recipe.result) if by_recipe is not None and seen.ok else None
+        result = (
+            extract_result_from_rendered_recipe_run(by_recipe.result) if by_recipe is not None and seen.ok else None
+        )
         if instead is not None:
             fallback = f"`{instead.name}` returned: {_shorten_to_one_line(result or instead.result)}"
         elif reply := _find_final_reply(turn):
@@ -184,7 +186,7 @@ async def propose_tool_repair(
 
 
 def _is_repair_proposed(review: ReviewQueue, tool: CodeTool) -> bool:
-    known = review.list(None, with_contents=False, names=[tool.name])
+    known = review.list_proposals_by_state(None, with_contents=False, names=[tool.name])
     asked = (one.change.details.get(_REPAIR_KEY) for one in known if one.state is not ProposalState.STALE)
     return tool.version in asked
 

@@ -27,7 +27,7 @@ from habitus.journal.model import ScoredExposure
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportRow:
+class ReportDrillDownRow:
     """One request behind a number of the report, or a conversation, a proposal, a comparison, a rollout or a day."""
 
     # Empty unless it is a request or a conversation.
@@ -45,17 +45,17 @@ class ReportRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportRowPage:
+class ReportDrillDownPage:
     """One page of the rows behind a number."""
 
-    rows: Sequence[ReportRow]
+    rows: Sequence[ReportDrillDownRow]
     next: str | None
     total: int
 
 
 def list_rows_behind_report_number(
     home: Home, of: ReportedNumberKind, month: ReportMonth, user: str | None, skill: str = "", version: int = 0
-) -> list[ReportRow]:
+) -> list[ReportDrillDownRow]:
     """Return the rows that a number of the report counts or sums up; `skill` and its `version` are for `in_use`."""
     kind = ReportedNumberKind
     match of:
@@ -78,7 +78,7 @@ def list_rows_behind_report_number(
             )
         case kind.PROPOSED | kind.APPROVED | kind.DECISIONS:
             return [
-                ReportRow(
+                ReportDrillDownRow(
                     turn="",
                     at=one.made_on if of is kind.PROPOSED or one.decided_on is None else one.decided_on,
                     said=f"{one.change.action} {one.change.name}: {one.state}",
@@ -89,7 +89,7 @@ def list_rows_behind_report_number(
             ]
         case kind.KEPT | kind.ROLLED_BACK:
             return [
-                ReportRow(
+                ReportDrillDownRow(
                     turn="",
                     at=one.ended_on or one.started_on,
                     said=f"version {one.new} of {one.skill} against {one.old}: {one.state}",
@@ -99,7 +99,7 @@ def list_rows_behind_report_number(
             ]
         case kind.ROLLOUTS:
             return [
-                ReportRow(
+                ReportDrillDownRow(
                     turn="",
                     at=one.at or month.begin,
                     said=f"{one.side} of {one.skill or 'self-play'}: {one.outcome or 'running'}",
@@ -111,7 +111,7 @@ def list_rows_behind_report_number(
             ]
         case kind.DRAFTS:
             return [
-                ReportRow(
+                ReportDrillDownRow(
                     turn="",
                     at=one.made_on or month.begin,
                     said=f"draft for {one.skill} by {one.source}",
@@ -128,7 +128,7 @@ def list_rows_behind_report_number(
             return [row for row in list_rows_behind_report_number(home, kind.LEARNING, month, user) if row.dollars]
         case kind.BUDGET:
             return [
-                ReportRow(
+                ReportDrillDownRow(
                     turn="",
                     at=datetime(day.year, day.month, day.day, tzinfo=UTC),
                     said="lessons and scheduled drafts",
@@ -138,7 +138,7 @@ def list_rows_behind_report_number(
             ]
         case _:
             return [
-                ReportRow(
+                ReportDrillDownRow(
                     turn=one.turn,
                     at=one.at,
                     said=one.outcome.value.replace("_", " "),
@@ -154,7 +154,7 @@ def list_rows_behind_report_number(
 
 def _build_rows_of_compared_conversations(
     journal: Journal, compared: Sequence[ScoredExposure], user: str | None
-) -> list[ReportRow]:
+) -> list[ReportDrillDownRow]:
     return build_conversation_rows(
         journal, compared, user, lambda is_offered: f"{'new' if is_offered else 'old'} version of"
     )
@@ -162,14 +162,14 @@ def _build_rows_of_compared_conversations(
 
 def build_conversation_rows(
     journal: Journal, exposures: Sequence[ScoredExposure], user: str | None, describe_variant: Callable[[bool], str]
-) -> list[ReportRow]:
+) -> list[ReportDrillDownRow]:
     """Return a row for each conversation; `describe_variant` says what one that was offered the item got, or was not.
 
     Only turns of `user` have text.
     """
     stored = journal.load_request_texts_of_turns([one.turn for one in exposures], user=user)
     return [
-        ReportRow(
+        ReportDrillDownRow(
             turn=one.turn,
             at=one.at,
             said=f"{describe_variant(one.exposure.is_offered)} {one.exposure.item.partition('@')[0]}: "

@@ -17,7 +17,7 @@ from habitus import sql
 from habitus.app.home import Home
 from habitus.app.learning.compared_versions import load_version_comparison_exposures, open_comparison_store
 from habitus.app.learning.comparing import ComparisonReport, list_comparison_reports
-from habitus.app.learning.evidence import make_observations
+from habitus.app.learning.evidence import convert_exposures_to_observations
 from habitus.app.learning.improve_store import open_improve_store
 from habitus.errors import Invalid
 from habitus.evidence.comparing import ChangesGainEstimate, estimate_gain_of_changes
@@ -239,7 +239,7 @@ class MonthlyCost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DataGap:
+class UnansweredReportQuestion:
     """Something that the month's data doesn't tell, and what would."""
 
     IN_JSON: ClassVar = ("links",)
@@ -278,7 +278,7 @@ class MonthlyLearningReport:
     rolled_back: int
     cost: MonthlyLearningCost
     agent_cost: MonthlyAgentCost
-    unknown: Sequence[DataGap]
+    unknown: Sequence[UnansweredReportQuestion]
 
     @property
     def links(self) -> Mapping[str, str]:
@@ -297,7 +297,9 @@ def build_monthly_learning_report(home: Home, month: ReportMonth, user: str | No
         list_conversations_comparing_versions(home.shared, month, user),
     )
     reports = list_comparison_reports(home)
-    observations = make_observations(compared, _collect_keys_of_compared_changes(compared), home.clock())
+    observations = convert_exposures_to_observations(
+        compared, _collect_keys_of_compared_changes(compared), home.clock()
+    )
     gain = estimate_gain_of_changes(observations)
     proposals = _list_proposed_improvements(home.review)
     totals = _count_requests_by_outcome(requests, _build_rows_address(month, user))
@@ -429,14 +431,14 @@ def _list_skill_change_rows(
 
 
 def _list_proposed_improvements(review: ReviewQueue) -> list[Proposal]:
-    return [one for one in review.list(None, with_contents=False) if "improve" in one.change.details]
+    return [one for one in review.list_proposals_by_state(None, with_contents=False) if "improve" in one.change.details]
 
 
 def list_proposals_behind_number(review: ReviewQueue, month: ReportMonth, of: ReportedNumberKind) -> list[Proposal]:
     """Return the proposals that a number of the report counts."""
     match of:
         case ReportedNumberKind.DECISIONS:
-            decided = review.list(None, with_contents=False, all_hosts=True)
+            decided = review.list_proposals_by_state(None, with_contents=False, all_hosts=True)
             states = (*_APPROVED, ProposalState.REJECTED)
             return [one for one in decided if one.state in states and month.contains(one.decided_on)]
         case ReportedNumberKind.APPROVED:
@@ -500,11 +502,11 @@ def _sum_learning_cost(home: Home, month: ReportMonth, address: str) -> MonthlyL
     )
 
 
-def _list_feedback_gaps(totals: RequestTotals) -> list[DataGap]:
+def _list_feedback_gaps(totals: RequestTotals) -> list[UnansweredReportQuestion]:
     if totals.no_feedback <= (1 - _ENOUGH_FEEDBACK) * totals.requests:
         return []
     return [
-        DataGap(
+        UnansweredReportQuestion(
             unknown="How the requests without feedback went.",
             settled_by="Feedback: /good and /bad in the chat, the buttons on the page, or 'habitus sessions outcome'.",
             of=ReportedNumberKind.NO_FEEDBACK,
@@ -513,9 +515,11 @@ def _list_feedback_gaps(totals: RequestTotals) -> list[DataGap]:
     ]
 
 
-def _list_comparison_gaps(month: ReportMonth, reports: Sequence[ComparisonReport], address: str) -> list[DataGap]:
+def _list_comparison_gaps(
+    month: ReportMonth, reports: Sequence[ComparisonReport], address: str
+) -> list[UnansweredReportQuestion]:
     return [
-        DataGap(
+        UnansweredReportQuestion(
             unknown=f"Whether version {one.comparison.new} of {one.comparison.skill} is better than "
             f"{one.comparison.old}: {one.result.sentence}",
             settled_by=f"About {format_quantity(one.result.missing, 'more judged conversation')} with it, if the "

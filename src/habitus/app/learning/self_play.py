@@ -26,7 +26,7 @@ from habitus.learning.self_play import (
     generate_challenge,
     list_bundled_challenges,
     read_challenges,
-    solve_with_and_without_lesson,
+    verify_lesson_against_control_attempt,
 )
 from habitus.llm.model import ProviderError, UnusableAnswerError
 from habitus.memory.model import (
@@ -67,7 +67,7 @@ async def _open_budgeted_model(home: Home, model: str, limits: RunLimits | None 
     """Open the named or configured model within the token budget of the day; refused while learning is paused."""
     refuse_if_read_only(home)
     home.pause.refuse_if_paused()
-    opened = models.open_model_by_name(home.settings, model) if model else home.models
+    opened = models.open_session_models_for_name(home.settings, model) if model else home.models
     try:
         yield RunBudget(limits, day=home.spending).wrap_model(opened.main)
     finally:
@@ -175,7 +175,7 @@ async def verify_lesson_with_solver(home: Home, id: str, solver: ChallengeSolver
     if name not in found:
         return replace(tried, verdict=DreamVerdict.INFRA, reason="its challenge is not there any more")
     drawn = replace(tried, lesson=lesson.body, confidence=lesson.confidence, reason="")
-    dreamt = await solve_with_and_without_lesson(found[name], solver, lesson.body, drawn)
+    dreamt = await verify_lesson_against_control_attempt(found[name], solver, lesson.body, drawn)
     if dreamt.verdict is not DreamVerdict.VERIFIED:
         return dreamt
     return await asyncio.to_thread(_store_dream_lesson, home, found[name], dreamt, lesson.evidence.trace)

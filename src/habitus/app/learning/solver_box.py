@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from habitus.errors import NotFound, Refused
-from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.program import AgentProgramPrompt
 from habitus.llm.agents.solvers import SolverProgram
 from habitus.sandbox.machine import probe_machine
 from habitus.sandbox.program_box import ProgramBox
@@ -20,7 +20,7 @@ def is_solver_box_available() -> bool:
     return probe_machine().bubblewrap is not None
 
 
-def describe_what_solver_can_reach(solver: SolverProgram, question: ProgramRequest) -> str:
+def describe_what_solver_can_reach(solver: SolverProgram, question: AgentProgramPrompt) -> str:
     """Describe what the solver can reach on this machine."""
     if not is_solver_box_available():
         return (
@@ -34,7 +34,7 @@ def describe_what_solver_can_reach(solver: SolverProgram, question: ProgramReque
     )
 
 
-def open_solver_box(solver: SolverProgram, question: ProgramRequest, work: Path) -> ProgramBox | None:
+def open_solver_box(solver: SolverProgram, question: AgentProgramPrompt, work: Path) -> ProgramBox | None:
     """Return the box for one run, with the provider that the person has configured; None if there is none here."""
     if not question.is_boxed:
         return None

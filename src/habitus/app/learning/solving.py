@@ -38,12 +38,12 @@ from habitus.improve.trials import TRIAL
 from habitus.journal.model import ExposureAssignment, JudgementSourceKind, SkillPlacementKind, Turn
 from habitus.learning.budget import BudgetedModel, RunBudget, judge_by_rubric
 from habitus.learning.detectors.monitor import MonitorMode
-from habitus.learning.observer import Learner
+from habitus.learning.observer import SessionErrorLearner
 from habitus.learning.transcripts.firings import describe_event
 from habitus.learning.transcripts.study import StudiedTurn, visit_studied_turns_of_file
 from habitus.llm.agents import sign_ins
 from habitus.llm.agents.program import AgentProgramCommand as PreparedCall
-from habitus.llm.agents.program import ProgramRequest
+from habitus.llm.agents.program import AgentProgramPrompt
 from habitus.llm.agents.running import ProgramAnswer, run_program_and_parse_answer, temporary_workspace
 from habitus.llm.agents.solvers import SolverProgram, find_solver_program
 from habitus.llm.agents.unsupported_sign_ins import refuse_unsupported_sign_in
@@ -245,8 +245,8 @@ def _format_turn_events(events: Sequence[TurnEvent]) -> str:
     return "\n".join(lines)
 
 
-def _make_silent_learner(home: Home) -> Learner:
-    return Learner(None, spending=home.spending, mode=MonitorMode.OFF, redactor=home.redactor)
+def _make_silent_learner(home: Home) -> SessionErrorLearner:
+    return SessionErrorLearner(None, spending=home.spending, mode=MonitorMode.OFF, redactor=home.redactor)
 
 
 def _is_skill_opened(skill: str, turn: Turn) -> bool:
@@ -261,7 +261,7 @@ def _list_used_exposures_of_skill(skill: str, turn: Turn) -> list[ExposureAssign
 def describe_solver_access(name: str) -> str:
     """Describe what a solver program may do on this machine, for the user to confirm before it starts."""
     solver = find_solver_program(name)
-    question = _make_program_request(name.partition(":")[2], Path(), "")
+    question = _build_agent_program_prompt(name.partition(":")[2], Path(), "")
     refuse_unsupported_sign_in(solver, question)
     return (
         f"{solver.program.title} solves the tasks itself, on this machine and as you, signed in as you are: each in "
@@ -291,14 +291,14 @@ async def open_program_solver(
         open_temporary_home_with_skill(home, skill, tree, folder=room / "home", is_held=is_held) as apart,
     ):
         model_name = name.partition(":")[2]
-        lasts = timedelta(seconds=max(ROLLOUT_TIMEOUT_S, budget.seconds_left))
-        question = _make_program_request(model_name, trial, "")
+        lasts = timedelta(seconds=max(ROLLOUT_TIMEOUT_S, budget.seconds_left_or_zero_without_limit))
+        question = _build_agent_program_prompt(model_name, trial, "")
         await asyncio.to_thread(_refuse_unusable_sign_in, solver, question, home.clock() + lasts)
         yield AgentProgramSolver(apart, skill, solver, model_name, budget, model, parent)
 
 
-def _make_program_request(model: str, room: Path, prompt: str) -> ProgramRequest:
-    return ProgramRequest(
+def _build_agent_program_prompt(model: str, room: Path, prompt: str) -> AgentProgramPrompt:
+    return AgentProgramPrompt(
         system="",
         prompt=prompt,
         model=model,
@@ -308,7 +308,7 @@ def _make_program_request(model: str, room: Path, prompt: str) -> ProgramRequest
     )
 
 
-def _refuse_unusable_sign_in(solver: SolverProgram, question: ProgramRequest, until: datetime) -> None:
+def _refuse_unusable_sign_in(solver: SolverProgram, question: AgentProgramPrompt, until: datetime) -> None:
     """Raise `Refused` before the first rollout where each would fail for its sign-in or its provider."""
     refuse_unsupported_sign_in(solver, question)
     solver.build_call(question)
@@ -367,13 +367,13 @@ class AgentProgramSolver:
         """Run the program once, paid from the budget; its usage is known only at the end."""
         prompt = "\n\n".join([task.request, *([_WORKSPACE_HINT] if task.needs_workspace else [])])
         name = f"{self.solver.program.name}:{self.model}"
-        question = self.solver.remove_keys_of_other_providers(_make_program_request(self.model, room, prompt))
+        question = self.solver.remove_keys_of_other_providers(_build_agent_program_prompt(self.model, room, prompt))
         ask = CompletionRequest(system="", messages=(PersonMessage(parts=(TextContent(text=prompt),)),))
         # The most that the run may use is reserved and kept if it fails, because its real usage is unknown then.
         aside = await asyncio.to_thread(self.budget.reserve, ask, name)
         used = aside.max_usage
         try:
-            call = await asyncio.to_thread(self._build_call_and_copy_skills, question, work)
+            call = await asyncio.to_thread(self._copy_skills_and_prepare_program_call, question, work)
             lasts = timedelta(seconds=ROLLOUT_TIMEOUT_S)
             sign_ins.copy_sign_in_without_refresh_token(self.solver, question, self.home.clock(), lasts)
             box = solver_box.open_solver_box(self.solver, question, work)
@@ -386,7 +386,7 @@ class AgentProgramSolver:
         finally:
             await asyncio.to_thread(self.budget.settle, aside, used, name)
 
-    def _build_call_and_copy_skills(self, question: ProgramRequest, work: Path) -> PreparedCall:
+    def _copy_skills_and_prepare_program_call(self, question: AgentProgramPrompt, work: Path) -> PreparedCall:
         work.mkdir(parents=True, exist_ok=True)
         call = self.solver.build_call(question)
         for item in self.home.skills.list_skills():

@@ -13,7 +13,7 @@ from pathlib import Path
 from habitus.app.conversations import models
 from habitus.app.home import Home, refuse_if_read_only
 from habitus.app.learning import learning
-from habitus.app.learning.learning import RecurringFailureReport, SessionFactsAggregator
+from habitus.app.learning.learning import FailuresAndCorrectionsAggregator, RecurringFailureReport
 from habitus.app.learning.mining import RecipeOrSkillSuggestion, RepeatedProcedureFinder
 from habitus.errors import Invalid, NotFound, Refused
 from habitus.files import parse_user_path
@@ -26,7 +26,7 @@ from habitus.learning.post_mortem import (
     run_post_mortem,
 )
 from habitus.learning.remedies.calls import parse_iso_timestamp
-from habitus.learning.transcripts.applying import LessonApplyResult, LessonBatch
+from habitus.learning.transcripts.applying import LessonBatch, TranscriptLessonRecordingCounts
 from habitus.learning.transcripts.failed_calls import FailedCallCollector
 from habitus.learning.transcripts.firings import DetectorFiringsSummary, list_detector_firings_in_turn
 from habitus.learning.transcripts.formats.registry import FORMATS, UNKNOWN, detect_format
@@ -63,7 +63,7 @@ class TranscriptStudyReport:
     redacted: Mapping[str, int]
     post_mortems: tuple[FilePostMortemResult, ...]
     stopped: str  # why the model was not asked about all files
-    applied: LessonApplyResult | None
+    applied: TranscriptLessonRecordingCounts | None
     spent: int = 0  # tokens
     unchanged: int = 0  # files unchanged since the last run
     own_sessions: int = 0  # sessions of our own journal
@@ -129,13 +129,13 @@ def open_named_model_for_learning(settings: Settings, pause: LearningPauseSwitch
     if settings.memory is MemoryLearningMode.OFF:
         raise Refused("Memory is off, so no model is asked for learning.", hint="Set HABITUS_MEMORY=autopilot.")
     pause.refuse_if_paused()
-    return models.open_model_by_name(settings, name)
+    return models.open_session_models_for_name(settings, name)
 
 
 class TranscriptStudy:
     """Studies transcripts and teaches memory.
 
-    Call `read_file` for each, then `find_repeated_procedures`, optionally `ask_model_about_failures`, then
+    Call `read_file` for each, then `collect_repeated_procedures`, optionally `ask_model_about_failures`, then
     `store_lessons_and_propose_procedures` and `make_report`.
     """
 
@@ -156,7 +156,7 @@ class TranscriptStudy:
             refuse_if_read_only(home)
             home.pause.refuse_if_paused()
         self._applier = learning.open_transcript_lesson_applier(home, home.memory, self._redactor) if apply else None
-        self._gathering = SessionFactsAggregator(home, only_new=only_new)
+        self._gathering = FailuresAndCorrectionsAggregator(home, only_new=only_new)
         self._mining = RepeatedProcedureFinder(home)
         self._files: list[StudiedTurnCountsResult] = []
         self._unchanged = self._own = 0
@@ -169,7 +169,7 @@ class TranscriptStudy:
         self._stopped = ""
         self._budget = RunBudget(day=home.spending)
 
-    def read_file(self, path: Path, on_turn: Callable[[], None] = lambda: None) -> None:
+    def study_file(self, path: Path, on_turn: Callable[[], None] = lambda: None) -> None:
         """Study one file turn by turn; skip it if the last run read it as it is."""
         if not self._gathering.record_stamp_if_file_changed(path):
             self._unchanged += 1
@@ -192,9 +192,9 @@ class TranscriptStudy:
                 render_newest_cells_as_json(list(failures.cells.values()), self._redactor)
             )
 
-    def read_journal_sessions(self) -> None:
+    def study_journal_sessions(self) -> None:
         """Study the sessions of our own journal; `NotFound` if there are neither sessions nor files."""
-        self._own = self._gathering.read_journal_sessions()
+        self._own = self._gathering.add_journal_sessions()
         if not (self._files or self._unchanged or self._own):
             raise NotFound(
                 "Which transcripts?",
@@ -213,15 +213,15 @@ class TranscriptStudy:
         for lesson, firing in zip(studied.lessons, list_detector_firings_in_turn(studied), strict=True):
             self._fired.setdefault(
                 firing.detector, DetectorFiringsSummary(detector=firing.detector, rule=lesson.rule)
-            ).add(firing)
+            ).count_firing_and_keep_if_few(firing)
         for use in studied.skill_uses:
             counts = self._skills.setdefault(use.skill, Counter())
             counts.update(uses=1, failed=int(use.success is False))
 
-    def find_repeated_procedures(self) -> None:
+    def collect_repeated_procedures(self) -> None:
         """Find repeated procedures, once all files are read."""
         if self._files:
-            self._mining.find_suggestions()
+            self._mining.collect_suggestion_drafts()
 
     @property
     def send_size_preview(self) -> ModelSendSizePreview:

@@ -92,7 +92,7 @@ def _hash_cache_key_parts(parts: Iterable[str]) -> str:
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-def find_near_duplicate_skills(finder: SkillFinder, name: str, tree: Tree) -> list[str]:
+def describe_near_duplicates(finder: SkillFinder, name: str, tree: Tree) -> list[str]:
     """Return a line for each skill in the library that says nearly the same as these files."""
     skill = trees.parse_skill_tree(name, tree).skill
     if skill is None:

@@ -130,7 +130,9 @@ def rank_eligible_skills(finder: SkillFinder, preview: SkillSelectionPreview, te
 def explain_skill_selection(home: Home, name: str, request: UserRequest) -> SkillPlacementExplanation:
     """Explain why a skill would, or would not, reach the prompt of this request."""
     seen, item = preview_skills_for_request(home, request), home.skills.find(name)
-    found = _explain_listed_skill(home.skills, home.finder, item, request.text, seen.selection, seen.menu)
+    found = _explain_skill_placement_in_selection(
+        home.skills, home.finder, item, request.text, seen.selection, seen.menu
+    )
     return replace(found, compared=describe_running_comparison_of_skill(home, item))
 
 
@@ -160,7 +162,9 @@ def explain_skill_selection_in_last_turn(
         raise Invalid(f"'{item.name}' did not exist when the last turn started.", hint="Ask again, then retry.")
     drawn = last.composed.menu if last.composed is not None else None
     drawn = drawn or menu.SkillMenu(text="", tokens=0, budget=0, shown=())
-    found = _explain_listed_skill(home.skills, home.finder, item, last.user_input.request.text, last.selection, drawn)
+    found = _explain_skill_placement_in_selection(
+        home.skills, home.finder, item, last.user_input.request.text, last.selection, drawn
+    )
     found = replace(found, compared=last.parts.view.describe_compared_version(item.name))
     past = explain_skill_selection_in_past_turn(
         home.skills, home.journal, item.name, last.id, user=last.user_input.request.user.name
@@ -169,7 +173,7 @@ def explain_skill_selection_in_last_turn(
     return found if withheld is None else replace(found, place=withheld.place, reason=withheld.reason), past
 
 
-def _explain_listed_skill(
+def _explain_skill_placement_in_selection(
     skills: Library, finder: SkillFinder, item: ListedSkill, text: str, selection: SkillSelection, drawn: menu.SkillMenu
 ) -> SkillPlacementExplanation:
     eligible = selection.list_eligible_names()
@@ -225,7 +229,7 @@ def run_trigger_cases(home: Home, name: str | None = None) -> tuple[evals.Trigge
 def run_skill_trigger_cases(home: Home, item: ListedSkill) -> tuple[evals.TriggerEvalResult, ...]:
     """Run the trigger cases of one listed skill."""
     tree = home.skills.get_layer(item.layer).store.read_tree(item.name, check_disk=False) or {}
-    return tuple(_run_trigger_case(home, item.name, case) for case in evals.read_eval_cases(item.name, tree))
+    return tuple(_run_trigger_case(home, item.name, case) for case in evals.parse_trigger_eval_cases(item.name, tree))
 
 
 def _run_trigger_case(home: Home, name: str, case: evals.TriggerEvalCase) -> evals.TriggerEvalResult:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from habitus.app.home import Home
 from habitus.app.library import tracked_skills
-from habitus.app.library.content import find_near_duplicate_skills
+from habitus.app.library.content import describe_near_duplicates
 from habitus.app.library.undoing import build_change_undo_command, build_lesson_undo_targets
-from habitus.app.tasks.storing import add_new_tasks_from_text, name_near_copies_of_tasks
+from habitus.app.tasks.storing import add_new_tasks_from_text, rename_near_copies_in_tasks_file
 from habitus.errors import Invalid, NotFound
 from habitus.files import Tree, build_tree_file, drop_eval_files, read_tree_file, translate_disk_errors
 from habitus.memory.cortex import Cortex
@@ -51,9 +51,9 @@ from habitus.skills.sources.importing import (
     ImportVerdict,
     NameConflictResolution,
     SkillImporter,
-    hold_conflict_for_review,
+    always_hold_name_conflict,
 )
-from habitus.skills.sources.lockfiles import get_project_lockfile
+from habitus.skills.sources.lockfiles import get_project_npx_lockfile
 from habitus.text import shorten_to_line
 from habitus.use_counts import UsageCounts
 
@@ -74,7 +74,7 @@ class ImportOptions:
     # Leave out skills that need review, instead of holding them.
     skip_held: bool = False
     # Asked before a skill replaces one from another origin.
-    choose: ConflictResolver = hold_conflict_for_review
+    choose: ConflictResolver = always_hold_name_conflict
     # Which addresses a download may reach.
     reach: DownloadPolicy = field(default_factory=DownloadPolicy)
     progress: Progress = lambda count: None
@@ -161,7 +161,7 @@ def import_skills(
 ) -> ImportResult:
     """Import skills of any known layout, or only those named."""
     formats = open_importer(home).list_formats_for_import(layer)
-    found = detect.read_skills(source, formats, location=options.place, keep_both=options.keep_both)
+    found = detect.read_entries(source, formats, location=options.place, keep_both=options.keep_both)
     entries = _select_entries(found, only)
     return _import_entries(home, entries, layer, options)
 
@@ -178,14 +178,14 @@ def fetch_and_import_skills(home: Home, source: str, only: Sequence[str], option
     with _fetch_source(home, source, options.reach) as fetched:
         entries = _read_fetched_entries(fetched, only, options)
         taken = _import_entries(home, entries, USER_LAYER, options)
-        tracked_skills.record_in_home_lockfile(home, taken.results, _drop_unreadable(entries), fetched)
+        tracked_skills.record_in_home_lockfile(home, taken.results, _keep_only_incoming_skills(entries), fetched)
     return taken
 
 
 def fetch_skills_into_project(home: Home, source: str, only: Sequence[str], options: ImportOptions) -> ImportResult:
     """Fetch skills into the project's `.agents/skills`, and lock them in the file of `npx skills`."""
-    place = tracked_skills.find_project_skills_root(home.settings)
-    file = get_project_lockfile(place)
+    place = tracked_skills.find_added_skills_folder(home.settings)
+    file = get_project_npx_lockfile(place)
     # Raises for a damaged lockfile before anything is fetched.
     file.read_entries()
     with (
@@ -198,21 +198,21 @@ def fetch_skills_into_project(home: Home, source: str, only: Sequence[str], opti
         there = home.with_cwd(place)
         layer = next(one.name for one in there.skills.layers if one.trust_root == str(folder))
         taken = _import_entries(there, entries, layer, options)
-        readable = _drop_unreadable(entries)
-        tracked_skills.record_in_project_lock(there.skills, file, layer, taken.results, readable, fetched)
+        readable = _keep_only_incoming_skills(entries)
+        tracked_skills.record_in_project_lockfile(there.skills, file, layer, taken.results, readable, fetched)
     return taken
 
 
 def _read_fetched_entries(
     fetched: fetching.FetchedSource, only: Sequence[str], options: ImportOptions
 ) -> list[ImportEntry]:
-    found = detect.read_skills(
+    found = detect.read_entries(
         fetched.path, origin=fetched.origin, location=fetched.location, keep_both=options.keep_both
     )
     return list(_select_entries(found, only))
 
 
-def _drop_unreadable(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
+def _keep_only_incoming_skills(entries: Iterable[ImportEntry]) -> list[IncomingSkill]:
     return [entry for entry in entries if isinstance(entry, IncomingSkill)]
 
 
@@ -259,7 +259,7 @@ def _update_from_source(
 ) -> UpdateResult:
     mine, first = {one.name: one for one in group}, group[0]
     with _fetch_source(home, first.address, options.reach, first.branch) as fetched:
-        found = detect.read_skills(fetched.path, origin=fetched.origin, location=fetched.location, keep_both=True)
+        found = detect.read_entries(fetched.path, origin=fetched.origin, location=fetched.location, keep_both=True)
         entries = [entry for entry in found if isinstance(entry, IncomingSkill) and entry.name in mine]
         moved = [entry for entry in entries if tracked_skills.has_changed_upstream(mine[entry.name], entry, fetched)]
         diffs = ((entry.name, _diff_updated_skill(home.skills, entry, first.layer)) for entry in moved)
@@ -292,7 +292,7 @@ def export_skills(
     progress: Progress = lambda count: None,
 ) -> ExportResult:
     """Write one skill, or all of the user's, in another system's layout; `tasks` returns the exam files to include."""
-    form = detect.get_format(format_name)
+    form = detect.get_format_by_name(format_name)
     chosen = [skills.find(name)] if name else [item for item in skills.list_skills() if _is_exported_by_default(item)]
     if not chosen or chosen[0].summary is None:
         raise Invalid("There is nothing to export.", hint="See 'habitus skills list'.")
@@ -309,15 +309,15 @@ def export_skills(
         written=written.paths,
         left_out=written.left_out,
         lessons=written.lessons,
-        lost=tuple(detect.list_lost_fields(form, outgoing, to)),
+        lost=tuple(detect.list_skills_losing_fields(form, outgoing, to)),
     )
 
 
-def list_similar_skills(skills: Library, finder: SkillFinder, imported: ImportResult) -> list[tuple[str, str]]:
+def list_near_duplicates(skills: Library, finder: SkillFinder, imported: ImportResult) -> list[tuple[str, str]]:
     """Return (name, similar skill) for newly imported skills; empty for large imports."""
     # Each comparison is a search, which adds up to minutes for a large import.
     new = imported.imported_skill_names if len(imported.imported_skill_names) <= 50 else ()
-    return [(name, found) for name in new for found in find_near_duplicate_skills(finder, name, skills.read_tree(name))]
+    return [(name, found) for name in new for found in describe_near_duplicates(finder, name, skills.read_tree(name))]
 
 
 def _is_exported_by_default(item: ListedSkill) -> bool:
@@ -391,7 +391,7 @@ def _import_entries(home: Home, entries: Iterable[ImportEntry], layer: str, opti
         file = entry.tree.get(trees.TASKS_FILE) if isinstance(entry, IncomingSkill) else None
         if isinstance(entry, IncomingSkill) and file is not None and file.content is not None:
             tasks[entry.name] = file.content
-            named = build_tree_file(name_near_copies_of_tasks(file.content))
+            named = build_tree_file(rename_near_copies_in_tasks_file(file.content))
             entry = replace(entry, tree={**entry.tree, trees.TASKS_FILE: named})
         return entry
 
@@ -426,7 +426,7 @@ def _has_held_skills(review: ReviewQueue, author: Author, results: Iterable[Impo
     """Whether this import itself, and not an earlier one, holds skills for review."""
     if not any(one.verdict is ImportVerdict.HELD for one in results):
         return False
-    return any(one.author.change_id == author.change_id for one in review.list(with_contents=False))
+    return any(one.author.change_id == author.change_id for one in review.list_proposals_by_state(with_contents=False))
 
 
 def _is_newly_saved(result: ImportOutcome) -> bool:

@@ -93,7 +93,7 @@ class PublishedExamCard:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedSite:
+class PublishSkillsResult:
     """A folder to serve at the root of an address, and the skills in it."""
 
     folder: Path
@@ -106,7 +106,7 @@ class PublishedSite:
 
 def add_or_remove_published_skills(
     home: Home, folder: Path, names: Sequence[str], *, tag: str = "", remove: bool = False, card: bool = False
-) -> PublishedSite:
+) -> PublishSkillsResult:
     """Add skills to the site, or remove them; skills that are there already are updated.
 
     With `card`, the chosen ones come with their exam cards.
@@ -129,7 +129,7 @@ def add_or_remove_published_skills(
     files = discovery.build_site_files([_package_skill(home, name, cards.get(name)) for name in wanted])
     _write_site(folder, files)
     added = tuple(name for name in wanted if name not in before)
-    return PublishedSite(
+    return PublishSkillsResult(
         folder=folder,
         skills=tuple(wanted),
         added=added,
@@ -197,7 +197,7 @@ def _package_skill(home: Home, name: str, card: PublishedExamCard | None) -> dis
     return discovery.SkillToPublish(
         name=item.name,
         description=item.summary.description,
-        archive=discovery.pack_archive(files) if len(files) > 1 else None,
+        archive=discovery.pack_reproducible_tar_gz(files) if len(files) > 1 else None,
         text=files.get("SKILL.md", b""),
         exam=None if card is None else card.row,
         claim="" if card is None else f"{card.sentence[0].upper()}{card.sentence[1:]}.",

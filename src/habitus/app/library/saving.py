@@ -35,7 +35,7 @@ async def draft_skill_from_messages(
     home: Home, model: Model, messages: Sequence[ChatMessage], hint: str, *, timeout_s: float | None = None
 ) -> Skill:
     """Draft a skill from a conversation; nothing is saved yet."""
-    waiting = {proposal.change.name for proposal in home.review.list(with_contents=False)}
+    waiting = {proposal.change.name for proposal in home.review.list_proposals_by_state(with_contents=False)}
     return await draft_skill(
         RunBudget().wrap_model(model),
         cells=_extract_cells(messages),

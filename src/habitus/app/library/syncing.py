@@ -143,7 +143,8 @@ def plan_sync_to_agent(home: Home, request: SyncRequest, environ: Mapping[str, s
     if request.is_removal:
         gone = [name for name in put if not request.only or name in request.only]
         steps = [
-            _build_step_with_diff(name, _plan_removal(folder, there[name], put[name], name)) for name in sorted(gone)
+            _build_step_with_diff(name, _decide_removal_of_agent_copy(folder, there[name], put[name], name))
+            for name in sorted(gone)
         ]
         return SyncPlan(request=request, folder=folder, steps=tuple(steps))
     return _plan_sync_steps(home, request, found, folder, put, there)
@@ -166,14 +167,16 @@ def _plan_sync_steps(
         verdict = decide_sync_action(_hash_tree(mine), _hash_tree(yours), put.get(name), method=request.method)
         if name in chosen.left_out:
             # It was synced before but no longer qualifies, a secret was added, say.
-            verdict = _plan_removal(folder, yours, put[name], name)
+            verdict = _decide_removal_of_agent_copy(folder, yours, put[name], name)
         if verdict[0] is SyncAction.UNTRACK and name in request.only:
             verdict = (SyncAction.PUT, "you named it")
         steps.append(_build_step_with_diff(name, verdict, mine, yours))
     return SyncPlan(request=request, folder=folder, steps=tuple(steps), over_limit=tuple(chosen.over_limit))
 
 
-def _plan_removal(folder: Path, there: Tree, put: SyncLockfileEntry, name: str) -> tuple[SyncAction, str]:
+def _decide_removal_of_agent_copy(
+    folder: Path, there: Tree, put: SyncLockfileEntry, name: str
+) -> tuple[SyncAction, str]:
     return decide_sync_removal(_hash_tree(there), put, is_link=(folder / name).is_symlink())
 
 
@@ -196,18 +199,20 @@ def _apply_step(home: Home, planned: SyncPlan, one: SyncStep) -> SyncStep:
         case SyncAction.PUT | SyncAction.UPDATE:
             here = _load_whole_skill(home.skills, home.skills.find(f"{one.name}@{USER_LAYER}"))
             # The lockfile comes first: after a crash, an unrecorded copy would never be removed.
-            _record_or_remove_synced_skill(planned.folder, one.name, _build_lock_entry(here, planned.request.method))
+            _set_or_remove_sync_lockfile_entry(
+                planned.folder, one.name, _build_lock_entry(here, planned.request.method)
+            )
             _write_agent_copy(home.skills, here, place, planned.request.method)
         case SyncAction.PULL_EDIT:
             return _pull_edit_from_agent(home, planned, one)
         case SyncAction.REMOVE:
             _remove_agent_copy(place)
-            _record_or_remove_synced_skill(planned.folder, one.name, None)
+            _set_or_remove_sync_lockfile_entry(planned.folder, one.name, None)
         case SyncAction.UNTRACK:
             if place.is_symlink():
                 # A link of ours whose target is gone.
                 _remove_agent_copy(place)
-            _record_or_remove_synced_skill(planned.folder, one.name, None)
+            _set_or_remove_sync_lockfile_entry(planned.folder, one.name, None)
         case SyncAction.UNCHANGED | SyncAction.CONFLICT | SyncAction.SKIP:
             pass
     return one
@@ -230,7 +235,7 @@ def _pull_edit_from_agent(home: Home, planned: SyncPlan, one: SyncStep) -> SyncS
         )
     version = home.skills.write_tree(USER_LAYER, one.name, tree, author)
     put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncLockfileEntry)[one.name]
-    _record_or_remove_synced_skill(folder, one.name, replace(put, version=version, sha256=compute_tree_hash(tree)))
+    _set_or_remove_sync_lockfile_entry(folder, one.name, replace(put, version=version, sha256=compute_tree_hash(tree)))
     return one
 
 
@@ -354,7 +359,7 @@ def _write_agent_copy(skills: Library, here: _LibrarySkillWithFiles, place: Path
         if method is SyncMethod.LINK:
             place.symlink_to(skills.get_layer(USER_LAYER).store.find_directory(here.item.name) or place)
         else:
-            with disk.open_export_target(place, overwrite=False) as aside:
+            with disk.open_atomic_export_path(place, overwrite=False) as aside:
                 disk.write_tree(aside, here.tree)
 
 
@@ -372,7 +377,7 @@ def _build_lock_entry(here: _LibrarySkillWithFiles, method: SyncMethod) -> SyncL
     )
 
 
-def _record_or_remove_synced_skill(folder: Path, name: str, synced: SyncLockfileEntry | None) -> None:
+def _set_or_remove_sync_lockfile_entry(folder: Path, name: str, synced: SyncLockfileEntry | None) -> None:
     """Record a skill in the lockfile, or remove it; an empty lockfile is deleted."""
     folder.mkdir(parents=True, exist_ok=True)
     put = lockfiles.read_lock_entries(folder / SYNC_LOCK_FILE, SyncLockfileEntry)

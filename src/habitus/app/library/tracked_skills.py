@@ -86,12 +86,12 @@ def describe_skill_origin_from_lockfiles(settings: Settings, item: ListedSkill) 
 
 def _list_npx_lock_files(settings: Settings) -> Iterator[tuple[lockfiles.NpxLockfile, Sequence[str]]]:
     """Yield the lockfiles of `npx skills` visible from here, with the layers their skills may be in."""
-    yield lockfiles.get_global_lockfile(settings.user_home, os.environ), AGENT_LAYERS
+    yield lockfiles.get_global_npx_lockfile(settings.user_home, os.environ), AGENT_LAYERS
     places: dict[Path, list[str]] = {}
     for place in find_project_skill_folders(settings.cwd, settings.user_home):
         places.setdefault(place.root.parents[1], []).append(place.name)
     for folder, layers in places.items():
-        yield lockfiles.get_project_lockfile(folder), layers
+        yield lockfiles.get_project_npx_lockfile(folder), layers
 
 
 def _read_tracked_skills(
@@ -185,7 +185,7 @@ def record_in_home_lockfile(
     lockfiles.write_lockfile(file, locked)
 
 
-def record_in_project_lock(
+def record_in_project_lockfile(
     skills: Library,
     file: lockfiles.NpxLockfile,
     layer: str,
@@ -219,7 +219,7 @@ def record_in_project_lock(
     file.update_entries(change)
 
 
-def find_project_skills_root(settings: Settings) -> Path:
+def find_added_skills_folder(settings: Settings) -> Path:
     """Return the folder whose `.agents/skills` receives a project's skills: the nearest with any, or the root."""
     top = find_project_root(settings.cwd)
     chain = [settings.cwd, *settings.cwd.parents]

@@ -85,15 +85,15 @@ def resolve_trust_target(home: Home, target: str | None) -> TrustTarget:
     shown = [
         f"{name}@{layer.name}" for layer in there.skills.layers if layer.trust_root for name in roots[layer.trust_root]
     ]
-    return TrustTarget(roots={**roots, **_read_foreign_tasks(there, shown)})
+    return TrustTarget(roots={**roots, **_map_trust_roots_to_foreign_tasks(there, shown)})
 
 
 def resolve_trust_target_of_skill(home: Home, name: str) -> TrustTarget:
     """Resolve one skill and its tasks from others by name only."""
-    tasks = _read_foreign_tasks(home, [name])
+    tasks = _map_trust_roots_to_foreign_tasks(home, [name])
     try:
         # Never a path: remote callers must not name directories.
-        roots = _find_trust_root_of_skill(home.skills, name)
+        roots = _read_skill_under_its_trust_root(home.skills, name)
     except NotFound:
         if not tasks:
             raise
@@ -101,7 +101,7 @@ def resolve_trust_target_of_skill(home: Home, name: str) -> TrustTarget:
     return TrustTarget(roots={**roots, **tasks}, is_single=True)
 
 
-def _read_foreign_tasks(home: Home, addresses: Iterable[str]) -> dict[str, dict[str, Tree]]:
+def _map_trust_roots_to_foreign_tasks(home: Home, addresses: Iterable[str]) -> dict[str, dict[str, Tree]]:
     found = {address: list_foreign_tasks(home, address) for address in addresses}
     return {
         get_trust_root_of_task_reviews(home, address): {task.id: build_task_files_for_review(task) for task in tasks}
@@ -114,7 +114,7 @@ def _read_skill_trees_of_layer(layer: Layer) -> dict[str, Tree]:
     return {summary.name: layer.store.read_tree(summary.name) or {} for summary in layer.store.list_summaries()}
 
 
-def _find_trust_root_of_skill(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
+def _read_skill_under_its_trust_root(skills: Library, name: str) -> dict[str, dict[str, Tree]]:
     """Return the root under which a skill is trusted. Raises `NotFound` if it needs no trust."""
     item = skills.find(name)
     tree = skills.read_tree(f"{item.name}@{item.layer}")
@@ -127,13 +127,13 @@ def _find_trust_root_of_skill(skills: Library, name: str) -> dict[str, dict[str,
     raise NotFound(f"'{item.name}' was not imported, so it needs no trust.", hint="Give a project directory.")
 
 
-def is_trusted(trust: TrustStore, approvals: TrustStore, found: TrustTarget) -> bool:
+def is_whole_target_trusted(trust: TrustStore, approvals: TrustStore, found: TrustTarget) -> bool:
     """Whether all of the content is trusted as it is now."""
     for root in found.roots:
         # Reads what other processes have stored since.
-        _get_trust_store(trust, approvals, root).read_revision()
+        _select_trust_store_for_root(trust, approvals, root).read_revision()
     return all(
-        _get_trust_store(trust, approvals, root).is_trusted_exactly(root, name, compute_tree_hash(tree))
+        _select_trust_store_for_root(trust, approvals, root).is_trusted_exactly(root, name, compute_tree_hash(tree))
         for root, skills in found.roots.items()
         for name, tree in skills.items()
     )
@@ -171,13 +171,13 @@ def get_trust_status(
     risks = list_skill_risks(home.scan_tree, found)
     # Tasks are an examination, which only admins read.
     shown = tuple(one for one in risks if home.settings.is_admin or not one.root.startswith(TASKS_ROOT_PREFIX))
-    is_trusted_now = is_trusted(home.trust, home.approvals, found)
+    is_trusted_now = is_whole_target_trusted(home.trust, home.approvals, found)
     return TrustStatus(is_trusted=is_trusted_now, risks=shown, revoked=revoked, undo=undo)
 
 
 def grant_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStatus:
     """Trust the target as it is now; `target` is the name the person used for it."""
-    was_trusted = is_trusted(home.trust, home.approvals, found)
+    was_trusted = is_whole_target_trusted(home.trust, home.approvals, found)
     store_trust(home, found)
     return get_trust_status(
         home, found, undo=() if was_trusted else ("review", "trust", "--revoke", *filter(None, [target]))
@@ -186,7 +186,7 @@ def grant_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStat
 
 def revoke_trust(home: Home, found: TrustTarget, target: str | None) -> TrustStatus:
     """Stop trusting the target; `undo` is empty if it was trusted only in part."""
-    was_trusted = is_trusted(home.trust, home.approvals, found)
+    was_trusted = is_whole_target_trusted(home.trust, home.approvals, found)
     revoked = remove_trust(home.trust, home.approvals, found)
     undo = ("review", "trust", *filter(None, [target])) if was_trusted and revoked else ()
     return get_trust_status(home, found, revoked=revoked, undo=undo)
@@ -198,7 +198,7 @@ def store_trust(home: Home, found: TrustTarget) -> None:
         if found.is_single:
             for name, tree in skills.items() if not root.startswith(TASKS_ROOT_PREFIX) else ():
                 trees.refuse_code_name_conflict(name, tree)
-        _get_trust_store(home.trust, home.approvals, root).trust(
+        _select_trust_store_for_root(home.trust, home.approvals, root).trust(
             root, skills, home.settings.author_name, keep_existing=found.is_single
         )
 
@@ -208,7 +208,9 @@ def remove_trust(trust: TrustStore, approvals: TrustStore, found: TrustTarget) -
     revoked: list[str] = []
     for root, skills in found.roots.items():
         if found.is_single:
-            revoked += [name for name in skills if _get_trust_store(trust, approvals, root).revoke(root, name)]
+            revoked += [
+                name for name in skills if _select_trust_store_for_root(trust, approvals, root).revoke(root, name)
+            ]
         # A whole root is always a folder of this machine, never approved code.
         elif trust.revoke(root):
             revoked.append(root)
@@ -221,7 +223,7 @@ def list_all_trusted_content(home: Home) -> tuple[TrustedRootSummary, ...]:
     return (*home.trust.list_trusted_roots(), *shared)
 
 
-def _get_trust_store(trust: TrustStore, approvals: TrustStore, root: str) -> TrustStore:
+def _select_trust_store_for_root(trust: TrustStore, approvals: TrustStore, root: str) -> TrustStore:
     """Return the store for a root: approved code travels with its skills, all else belongs to this machine."""
     return approvals if root == APPROVED_ROOT else trust
 

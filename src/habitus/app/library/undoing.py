@@ -148,7 +148,11 @@ def _plan_change_undo(home: Home, change: str, author: Author) -> list[UndoActio
     """Return the actions that undo everything one command did."""
     writable = [layer for layer in home.skills.layers if layer.can_write]
     found = [(layer, each) for layer in writable for each in layer.store.list_changed_skills(change)] if change else []
-    held = [one for one in home.review.list(with_contents=False) if change and one.author.change_id == change]
+    held = [
+        one
+        for one in home.review.list_proposals_by_state(with_contents=False)
+        if change and one.author.change_id == change
+    ]
     if not found and not held:
         raise NotFound(f"No change '{change}' is known.", hint="Write NAME:VERSION; see 'habitus skills history NAME'.")
     # Newly created skills go first, because they may occupy a name that is to be restored.
@@ -207,7 +211,7 @@ def _refuse_if_skill_changed_later(layer: Layer, name: str, changed: ChangedSkil
     """Refuse to archive a skill that was changed after the change to undo."""
     newest = layer.store.list_versions(name)[-1]
     if newest.number > changed.last_version and newest.author.change_id != author.change_id:
-        raise _changed_since_error(layer, name, newest)
+        raise _build_changed_since_error(layer, name, newest)
 
 
 def _revert_versions(skills: Library, layer: Layer, name: str, first: int, last: int, author: Author) -> UndoneChange:
@@ -218,7 +222,7 @@ def _revert_versions(skills: Library, layer: Layer, name: str, first: int, last:
     newest, what = history[-1], f"version {first}" if first == last else f"versions {first} to {last}"
     if not earlier:
         if newest.number > last:
-            raise _changed_since_error(layer, name, newest)
+            raise _build_changed_since_error(layer, name, newest)
         skills.remove(address, replace(author, reason=author.reason or f"{what} undone"))
         return UndoneChange(
             subject=address, message="is in the archive: there was nothing before it", targets=(author.change_id,)
@@ -241,7 +245,7 @@ def _revert_versions(skills: Library, layer: Layer, name: str, first: int, last:
     )
 
 
-def _changed_since_error(layer: Layer, name: str, newest: SkillVersion) -> Refused:
+def _build_changed_since_error(layer: Layer, name: str, newest: SkillVersion) -> Refused:
     """Return the error for a skill that was changed since."""
     by = newest.author.name or newest.author.actor.value
     return Refused(

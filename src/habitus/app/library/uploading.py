@@ -38,7 +38,7 @@ from habitus.screening.findings import (
 from habitus.screening.scanner import scan_skill
 from habitus.settings import Settings
 from habitus.skills import names
-from habitus.skills.auto_executed import is_vcs_name
+from habitus.skills.auto_executed import is_vcs_file_or_folder_name
 from habitus.skills.formats import archives, detect
 from habitus.skills.formats.base import IncomingSkill, SkippedEntry, UnreadableEntryError
 from habitus.skills.layers.layer import USER_LAYER
@@ -109,7 +109,7 @@ def group_skills_by_threat(found: Iterable[tuple[str, str]]) -> Mapping[str, lis
 
 def preview_upload(skills: Library, screening: ScreeningPolicy, upload: UploadedFile) -> ImportPreview:
     """Preview an upload; nothing is saved."""
-    with _write_skill_file(upload) as path:
+    with _write_skill_upload_to_temporary_file(upload) as path:
         return preview_import(skills, screening, str(path), limit=MAX_SKILLS)
 
 
@@ -120,8 +120,8 @@ def import_upload(
 
     An upload with too many skills becomes a job with this id.
     """
-    with _write_skill_file(upload) as path:
-        for number, entry in enumerate(detect.read_skills(path), 1):
+    with _write_skill_upload_to_temporary_file(upload) as path:
+        for number, entry in enumerate(detect.read_entries(path), 1):
             if isinstance(entry, IncomingSkill) and (unasked := entry.auto_executed_files):
                 hint = "Other tools run it automatically. Remove it, then send the rest."
                 raise Refused(f"'{unasked[0]}' can't be a file of a skill.", hint=hint)
@@ -167,7 +167,7 @@ def write_uploads_to_temporary_folders(files: Sequence[UploadedFile]) -> Iterato
 
 
 @contextmanager
-def _write_skill_file(upload: UploadedFile) -> Iterator[Path]:
+def _write_skill_upload_to_temporary_file(upload: UploadedFile) -> Iterator[Path]:
     """Write an uploaded skill file under a safe name with its original suffix. Raises `Invalid` for other types."""
     ending = next((ending for ending in _SUFFIXES if upload.name.lower().endswith(ending)), "")
     if not ending:
@@ -260,7 +260,7 @@ def _read_scannable_skills(
     more."""
     source = parse_user_path(path)
     detect.check_readable(source)
-    found = detect.read_skills(source, keep_both=True)
+    found = detect.read_entries(source, keep_both=True)
     entries = list(islice(found, limit))
     is_cut = next(found, None) is not None
     skills = [
@@ -289,7 +289,7 @@ def _read_files_without_skills(path: Path) -> Iterator[_ScannableFiles]:
         yield _ScannableFiles(name=path.name, origin=str(path), tree=_read_tree(path))
         return
     try:
-        with archives.unpack_archive(path) as top:
+        with archives.unpack_archive_to_temporary_folder(path) as top:
             yield _ScannableFiles(name=path.name, origin=str(path), tree=_read_tree(top))
     except UnreadableEntryError as problem:
         raise Invalid(f"{path.name} can't be read: {problem}", hint="") from None
@@ -304,7 +304,7 @@ def _read_tree(top: Path) -> Tree:
         if path.is_file()
         and not path.is_symlink()
         and path.stat().st_size <= _MAX_FILE_BYTES
-        and not any(map(is_vcs_name, path.parts))
+        and not any(map(is_vcs_file_or_folder_name, path.parts))
     }
 
 

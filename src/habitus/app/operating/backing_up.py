@@ -157,7 +157,9 @@ def restore_backup(settings: Settings, file: Path, *, now: datetime) -> RestoreR
         erasure_records.append_records_to_file(
             new / erasure_records.FILE, erasure_records.read_records_file(home / erasure_records.FILE)
         )
-        home_replacement.replace_files(home, (path.name for path in _list_home_entries_to_back_up(home)))
+        home_replacement.replace_home_entries_with_staged_ones(
+            home, (path.name for path in _list_home_entries_to_back_up(home))
+        )
     # Opening migrates the home and erases again the users that the backup brought back.
     open_home(settings).close()
     undo = ("db", "restore", str(before.file), "--yes")
@@ -171,7 +173,7 @@ def _restore_shared_database_if_empty(dump: Path, settings: Settings) -> str:
     try:
         if not settings.database:
             return "What hosts shared is in it, too; name an empty database (HABITUS_DATABASE) and repeat it."
-        used = copying.load_dump(dump, settings)
+        used = copying.load_dump_unless_database_is_used(dump, settings)
         return f"The shared database has {used}, and was left as it is; restore into an empty one." if used else ""
     finally:
         for file in dump.parent.glob(f"{_SHARED_DUMP}*"):

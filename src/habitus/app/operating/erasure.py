@@ -110,7 +110,11 @@ def erase_user(home: Home, user: str, *, dry_run: bool = False) -> ErasureResult
     # The erasure record comes first: after a crash, the next start erases the rest.
     erasure_records.append_records_to_file(home.settings.home / erasure_records.FILE, [stone])
     _erase_user_data(home, person)
-    busy = [note for engine in list_distinct_engines(home.shared, home.local) if (note := _vacuum_database(engine))]
+    busy = [
+        note
+        for engine in list_distinct_engines(home.shared, home.local)
+        if (note := _vacuum_database_or_explain_busy(engine))
+    ]
     erasure_records.insert_records_into_databases(home.shared, home.local, [stone], home.clock())
     again = [f"{place}: {count}" for place, count in _count_user_entries_by_kind(home, person).items()]
     found = find_places_with_remaining_personal_data(
@@ -129,7 +133,7 @@ def erase_users_again_after_restore(home: Home, records: Sequence[erasure_record
         if any(stone.matches(user) for stone in records):
             _erase_user_data(home, _load_data_subject(home.settings, home.shared, user))
     for engine in list_distinct_engines(home.shared, home.local):
-        _vacuum_database(engine)
+        _vacuum_database_or_explain_busy(engine)
     erasure_records.append_records_to_file(home.settings.home / erasure_records.FILE, records)
     erasure_records.insert_records_into_databases(home.shared, home.local, records, home.clock())
 
@@ -146,7 +150,7 @@ def _load_data_subject(settings: Settings, shared: sa.Engine, user: str) -> Data
 
 def _list_known_users(home: Home) -> set[str]:
     people = open_user_accounts(home)
-    found = {home.settings.user, *(person.name for person in people.list())}
+    found = {home.settings.user, *(person.name for person in people.list_accounts())}
     with sql.read_transaction(home.shared) as connection:
         for table in _TABLES_WITH_USERS:
             found.update(connection.execute(sa.select(table.c.user).distinct()).scalars())
@@ -178,9 +182,9 @@ def _count_user_entries_by_kind(home: Home, person: DataSubject) -> Mapping[str,
     )
     count["learned requests"] = len(_find_user_requests_learned_by_search(home.shared, home.finder, person))
     count["files"] = len(_list_personal_files(home.shared, home.writable_dir, person))
-    count["jobs"] = _erase_jobs(home.shared, person, dry_run=True)
+    count["jobs"] = _erase_or_count_user_jobs(home.shared, person, dry_run=True)
     people = open_user_accounts(home)
-    count["sign-in"] = int(people.get(person.name) is not None)
+    count["sign-in"] = int(people.find_account_by_name(person.name) is not None)
     return {place: number for place, number in count.items() if number}
 
 
@@ -220,8 +224,8 @@ def _erase_user_data(home: Home, person: DataSubject) -> None:
         for folder in traces.archive_folders:
             _remove_path(home.settings.home / _ARCHIVE_FOLDER / folder)
     home.memory.erase_user(person.name)
-    _erase_jobs(home.shared, person)
-    open_user_accounts(home).erase(person.name)
+    _erase_or_count_user_jobs(home.shared, person)
+    open_user_accounts(home).erase_account_and_removal_record(person.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,7 +283,7 @@ def _format_item_address(item: ListedSkill) -> str:
     return f"{item.name}@{item.layer}"
 
 
-def _erase_jobs(shared: sa.Engine, person: DataSubject, *, dry_run: bool = False) -> int:
+def _erase_or_count_user_jobs(shared: sa.Engine, person: DataSubject, *, dry_run: bool = False) -> int:
     """Erase the user's jobs with their results; return their number."""
     return JobQueue(shared).delete_user_jobs(person.name, dry_run=dry_run)
 
@@ -327,7 +331,7 @@ def _remove_path(path: Path) -> None:
             path.unlink()
 
 
-def _vacuum_database(engine: sa.Engine) -> str:
+def _vacuum_database_or_explain_busy(engine: sa.Engine) -> str:
     """Overwrite free pages and logs; return a note if another process keeps the database busy, else empty."""
     hint = f"'{home_directory.DATABASE}' is busy: free pages may still hold it; stop other processes and run this again"
     if engine.dialect.name == "postgresql":

@@ -77,7 +77,7 @@ def lock_home_exclusively(home: Path) -> Iterator[None]:
 def create_staging_folder(home: Path) -> Iterator[Path]:
     """Create an empty folder for the new contents of the home.
 
-    It is removed afterwards unless `replace_files` swapped it in.
+    It is removed afterwards unless `replace_home_entries_with_staged_ones` swapped it in.
     """
     aside = home / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)
@@ -89,7 +89,7 @@ def create_staging_folder(home: Path) -> Iterator[Path]:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def replace_files(home: Path, names: Iterable[str]) -> None:
+def replace_home_entries_with_staged_ones(home: Path, names: Iterable[str]) -> None:
     """Replace these entries of the home with the staged ones.
 
     Once the list is written, the new home is the valid one.

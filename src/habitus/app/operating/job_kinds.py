@@ -106,7 +106,7 @@ class ProposeRepeatedProceduresJob(_JobKind):
 
     def run_part(self, part: Any, key: str, before: Sequence[Any]) -> Any:
         mining = RepeatedProcedureFinder(self._home)
-        mining.find_suggestions()
+        mining.collect_suggestion_drafts()
         mining.propose_all_suggestions()
         found = mining.make_report()
         tasks = propose_tasks_from_accepted_requests(self._home)
@@ -159,7 +159,7 @@ class LearnFromTranscriptsJob(_JobKind):
                 )
             }
         study = studying.TranscriptStudy(self._home, apply=True, wants_failures=False)
-        study.read_file(Path(part))
+        study.study_file(Path(part))
         study.store_lessons_and_propose_procedures()
         report = study.make_report()
         return {"files": 1, "turns": sum(file.turns for file in report.files)}
@@ -185,7 +185,7 @@ class ImportSkillsJob(_JobKind):
     def parse_arguments(paths: Sequence[str]) -> dict[str, Any]:
         source = paths[0]
         if source.startswith(_WEB_PREFIXES):
-            return {"source": _strip_credentials(source)}
+            return {"source": _strip_login_refusing_other_secrets(source)}
         return {"source": sql.strip_password(source) if "://" in source else source}
 
     def plan_parts(self, given: Mapping[str, Any]) -> Sequence[Any]:
@@ -195,7 +195,7 @@ class ImportSkillsJob(_JobKind):
         self._home.host.files.require_access("from where on this machine skills are imported")
         found = [
             entry.name
-            for entry in detect.read_skills(_parse_import_source_path_or_url(given))
+            for entry in detect.read_entries(_parse_import_source_path_or_url(given))
             if isinstance(entry, IncomingSkill)
         ]
         size = max(_AT_A_TIME, -(-len(found) // _MOST_PARTS))
@@ -243,7 +243,7 @@ def _is_web_source(given: Mapping[str, Any]) -> bool:
     return str(given["source"]).startswith(_WEB_PREFIXES)
 
 
-def _strip_credentials(source: str) -> str:
+def _strip_login_refusing_other_secrets(source: str) -> str:
     """Return a web address without its login; refused if its query holds a secret, because others can read a job."""
     try:
         at = urlsplit(source)
@@ -440,14 +440,14 @@ def get_kind_title(kind: str) -> str:
 
 def make_job_handlers(home: Home, loop: EventLoopThread) -> dict[str, JobHandler]:
     """Return the work of each kind for the worker; asynchronous parts run on the loop."""
-    return {name: _SubmitterPermissionJobHandler(home, kind, loop) for name, kind in JOB_KINDS.items()}
+    return {name: _JobHandlerWithSubmitterRights(home, kind, loop) for name, kind in JOB_KINDS.items()}
 
 
 # In a job's arguments: whether the guest who submitted it is an admin; absent if it was nobody's guest.
 _GUEST_ADMIN = "guest_admin"
 
 
-class _SubmitterPermissionJobHandler:
+class _JobHandlerWithSubmitterRights:
     """Runs a kind of job with the permissions of the user who submitted it, not of the worker."""
 
     def __init__(self, home: Home, kind: type[_AnyJobKind], loop: EventLoopThread) -> None:

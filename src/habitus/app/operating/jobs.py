@@ -132,7 +132,7 @@ def run_home_worker(
         housekeeper.start_if_due()
 
     poll_s = _SHARED_POLL_S if queue.is_shared else _POLL_S
-    host = _get_host_name(home.settings, queue)
+    host = _get_host_name_if_queue_is_shared(home.settings, queue)
     config = WorkerConfig(
         concurrency=concurrency,
         host=host,
@@ -159,7 +159,7 @@ def _open_worker_database_engine(home: Home) -> Iterator[sa.Engine]:
     if not is_shared_database(home.shared):
         yield home.shared
         return
-    engine = sql.open_engine(
+    engine = sql.open_engine_with_current_schema(
         home_directory.get_database_url(home.settings), home.settings.workspace, connections=1, dedicated=True
     )
     try:
@@ -170,10 +170,10 @@ def _open_worker_database_engine(home: Home) -> Iterator[sa.Engine]:
 
 def is_queue_idle(settings: Settings, queue: JobQueue, only: Collection[str] = ()) -> bool:
     """Whether no job is pending or running that a worker here would do."""
-    return not queue.count_unfinished_jobs(only or JOB_KINDS, host=_get_host_name(settings, queue))
+    return not queue.count_unfinished_jobs(only or JOB_KINDS, host=_get_host_name_if_queue_is_shared(settings, queue))
 
 
-def _get_host_name(settings: Settings, queue: JobQueue) -> str:
+def _get_host_name_if_queue_is_shared(settings: Settings, queue: JobQueue) -> str:
     return home_directory.get_or_create_host_name_of_home(settings.home) if queue.is_shared else ""
 
 
@@ -321,14 +321,14 @@ class Scheduler:
             slot = schedule.get_current_due_time(now, self._zone) if schedule else None
             if slot is None or self._seen.get(kind) == slot.key:
                 continue
-            if self._is_due(kind, slot):
+            if self._has_followed_schedule_before_slot(kind, slot):
                 added.append(self._add_job_of_schedule_slot(kind, slot))
             self._seen[kind] = slot.key
         if added:
             self._queue.delete_jobs_finished_before(now - timedelta(days=self._home.settings.retention.turn_days))
         return added
 
-    def _is_due(self, kind: str, slot: ScheduleDueTime) -> bool:
+    def _has_followed_schedule_before_slot(self, kind: str, slot: ScheduleDueTime) -> bool:
         return (
             slot.timestamp > self._began
             or self._queue.find_newest_job_by_id_prefix(

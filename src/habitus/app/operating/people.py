@@ -131,7 +131,7 @@ def open_user_accounts(home: Home) -> UserAccountStore:
 
 def has_other_approver(home: Home) -> bool:
     """Whether another user could approve; the home's owner counts besides the accounts."""
-    people = open_user_accounts(home).list()
+    people = open_user_accounts(home).list_accounts()
     return any(one.name == home.settings.user or one.role.is_at_least(UserRole.REVIEWER) for one in people)
 
 
@@ -164,16 +164,16 @@ class UserAccountStore:
         is_snapshot = bool(self._engine.get_execution_options().get("habitus_stands_in"))
         return is_snapshot or time.monotonic() < self._away_until
 
-    def list(self) -> tuple[UserAccount, ...]:
+    def list_accounts(self) -> tuple[UserAccount, ...]:
         """Return all accounts, sorted by name."""
         return tuple(_parse_account(name, row) for name, row in sorted(self._read_snapshot().people.items()))
 
-    def get(self, name: str) -> UserAccount | None:
+    def find_account_by_name(self, name: str) -> UserAccount | None:
         """Return the account with this name; None if there is none."""
         row = self._read_snapshot().people.get(name)
         return None if row is None else _parse_account(name, row)
 
-    def add(self, name: str, role: UserRole) -> UserInvitation:
+    def add_or_reinvite_user(self, name: str, role: UserRole) -> UserInvitation:
         """Add a user, or give an existing one a new link, token and role."""
         if not _USER_NAME.fullmatch(name):
             raise Invalid(
@@ -216,13 +216,13 @@ class UserAccountStore:
         if self.provider is None or not person.provider_tokens:
             return None
         try:
-            return self._refresh_from_provider(self.provider, person, now)
+            return self._refresh_account_from_provider(self.provider, person, now)
         # Nobody can be shut out while the database is away either.
         except (ProviderUnavailable, StorageFailed) as error:
             log.warning("%s %s is let in unconfirmed.", error.message, person.name)
             return person
 
-    def _refresh_from_provider(
+    def _refresh_account_from_provider(
         self, provider: IdentityProvider, person: UserAccount, now: datetime
     ) -> UserAccount | None:
         of_subject = sign_ins.c.subject == person.subject
@@ -276,13 +276,13 @@ class UserAccountStore:
         with suppress(StorageFailed), sql.write_transaction(self._engine) as connection:
             connection.execute(sign_ins.update().where(sign_ins.c.name == person.name).values(seen_on=now))
 
-    def erase(self, name: str) -> None:
+    def erase_account_and_removal_record(self, name: str) -> None:
         """Erase an account, and that it was removed."""
         with sql.write_transaction(self._engine) as connection:
             connection.execute(sign_ins.delete().where(sign_ins.c.name == name))
             connection.execute(signing_keys.delete().where(signing_keys.c.name == f"{_REMOVED_PREFIX}{name}"))
 
-    def remove(self, name: str) -> None:
+    def remove_and_bar_account(self, name: str) -> None:
         """Remove an account; from the next request on, every host refuses it."""
         with sql.write_transaction(self._engine) as connection:
             gone = connection.execute(sign_ins.delete().where(sign_ins.c.name == name).returning(sign_ins.c.subject))
@@ -318,7 +318,7 @@ class UserAccountStore:
             use = sign_ins.update().where(sign_ins.c.name == name, sign_ins.c.link == wanted).values(link="")
             # Two requests may bring the same link at once; only one of them updates the row.
             is_first = connection.execute(use).rowcount > 0
-        return self.get(name) if is_first else None
+        return self.find_account_by_name(name) if is_first else None
 
     def create_first_admin_link(self, now: datetime) -> str:
         """Return the one-time link by which the first user signs in, an admin named 'admin'.
@@ -344,12 +344,12 @@ class UserAccountStore:
             if not is_right or connection.execute(sa.select(sign_ins.c.name).limit(1)).first():
                 return None
             connection.execute(signing_keys.delete().where(signing_keys.c.name == _FIRST_LINK_NAME))
-            person = self.add(FIRST_USER, UserRole.ADMIN).person
+            person = self.add_or_reinvite_user(FIRST_USER, UserRole.ADMIN).person
             # Its link was never shown to anybody.
             connection.execute(sign_ins.update().where(sign_ins.c.name == FIRST_USER).values(link=""))
         return person
 
-    def find_by_token(self, token: str) -> UserAccount | None:
+    def find_account_by_token(self, token: str) -> UserAccount | None:
         """Return the account with this token, if it may come in; None if it is unknown."""
         wanted = _hash_token(token)
         known = self._read_snapshot().people.items()

@@ -76,7 +76,7 @@ class PersonalRowsErasureRule:
         connection.execute(change)
 
 
-def _match_command_line_calls_of_user(name: str) -> sa.ColumnElement[bool]:
+def _build_command_line_calls_condition(name: str) -> sa.ColumnElement[bool]:
     """Match calls from a shell, or from a session, whose id then follows the name."""
     return sa.or_(calls.c.who == name, calls.c.who.startswith(f"{name}, ", autoescape=True))
 
@@ -129,7 +129,7 @@ PERSONAL_ROWS = (
     PersonalRowsErasureRule(
         label="calls of command lines",
         table=calls,
-        condition=lambda person: _match_command_line_calls_of_user(person.name),
+        condition=lambda person: _build_command_line_calls_condition(person.name),
     ),
     _make_cleared_column_rule("last failures of tools", tool_health.c.last_failure),
     _make_cleared_column_rule("why drafts failed", failed_climbs.c.reason),

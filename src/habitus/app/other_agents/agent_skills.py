@@ -20,7 +20,7 @@ from pathlib import Path
 from habitus import sql
 from habitus.files import Tree
 from habitus.hosts.known_agents import KnownAgent
-from habitus.learning.remedies.recurring_failures import FailedCallOrStatementRow
+from habitus.learning.remedies.recurring_failures import FindingOccurrence
 from habitus.search.index import SearchIndex
 from habitus.search.model import IndexHit, SearchResults
 from habitus.skills import names, trees
@@ -66,7 +66,7 @@ class AgentRemark:
     # The finding without its evidence, the same in every agent that has it; empty if it is about a skill.
     about: str = ""
     # What its numbers count: failed calls, or statements of a rule.
-    rows: tuple[FailedCallOrStatementRow, ...] = ()
+    rows: tuple[FindingOccurrence, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -289,20 +289,20 @@ _COMMON_WORDS = frozenset(
 )
 
 
-def extract_words(text: str) -> frozenset[str]:
+def extract_uncommon_words(text: str) -> frozenset[str]:
     """Return the distinct words of a text, without common ones."""
     return frozenset(_WORD_PATTERN.findall(text.lower())) - _COMMON_WORDS
 
 
 def find_distinguishing_words(one: str, other: str, frequencies: Counter[str]) -> tuple[str, ...]:
     """Return up to three words of the first text that the second lacks, the rarest by `frequencies` first."""
-    own = extract_words(one) - extract_words(other)
+    own = extract_uncommon_words(one) - extract_uncommon_words(other)
     return tuple(sorted(own, key=lambda word: (frequencies[word], -len(word), word))[:3])
 
 
 def count_texts_per_word(texts: Iterable[str]) -> Counter[str]:
     """Count in how many texts each word occurs."""
-    return Counter(word for text in texts for word in extract_words(text))
+    return Counter(word for text in texts for word in extract_uncommon_words(text))
 
 
 # Transcripts searched for the last listing, newest first.

@@ -38,7 +38,7 @@ _MIN_MINUTES = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentReport:
+class AgentAuditReport:
     """The remarks on one agent, and the number of skills, sessions and calls they are based on."""
 
     agent: str
@@ -77,8 +77,8 @@ class AgentAuditor:
     on_progress: Callable[[int], None] = lambda done: None
 
     def audit_agents(
-        self, agent: str = "", on_sessions: Callable[[Sequence[AgentReport]], None] = lambda reports: None
-    ) -> tuple[AgentReport, ...]:
+        self, agent: str = "", on_sessions: Callable[[Sequence[AgentAuditReport]], None] = lambda reports: None
+    ) -> tuple[AgentAuditReport, ...]:
         """Return a report on the named agent, or on all agents on this machine; `NotFound` if there are none.
 
         `on_sessions` is called with what the sessions say before any skill is scanned.
@@ -89,7 +89,7 @@ class AgentAuditor:
         meant = [
             each
             for name, each in STUDIED_AGENTS.items()
-            if name == agent or (not agent and each.has_left_files(self.environ, self.home))
+            if name == agent or (not agent and each.has_been_used_on_machine(self.environ, self.home))
         ]
         if not meant:
             raise NotFound(
@@ -107,13 +107,13 @@ class AgentAuditor:
         )
         return tuple(self._audit_agent(each, past) for each, past in pasts)
 
-    def _audit_agent(self, agent: KnownAgent, past: _AgentHistory) -> AgentReport:
+    def _audit_agent(self, agent: KnownAgent, past: _AgentHistory) -> AgentAuditReport:
         skills = list(self._read_skills(agent))
         return self._make_report(agent, past, self._make_remarks(agent, skills, past), skills=len(skills))
 
     def _make_report(
         self, agent: KnownAgent, past: _AgentHistory, found: Iterable[agent_skills.AgentRemark], *, skills: int = 0
-    ) -> AgentReport:
+    ) -> AgentAuditReport:
         remarks = [
             replace(
                 each,
@@ -124,7 +124,7 @@ class AgentAuditor:
             for each in found
         ]
         covered = past.found.coverage if past.found else None
-        return AgentReport(
+        return AgentAuditReport(
             agent=agent.name,
             label=agent.title,
             skills=skills,
@@ -267,7 +267,7 @@ def _canonicalize_skill_name(skill: str) -> str:
     return names.canonicalize_name(skill.rpartition(":")[2])
 
 
-def _is_worth_a_look(failure: RecurringFailure) -> bool:
+def _is_costly_unsolved_failure(failure: RecurringFailure) -> bool:
     """Whether it never worked and cost enough: more if it was bypassed, is transient or is about the work."""
     if failure.has_worked_later:
         return False
@@ -287,7 +287,10 @@ def _remark_on_failures_and_remedies(found: RemedyFindings, now: datetime) -> It
             hint="habitus learn --apply",
             is_urgent=held.has_known_condition
             and not (
-                held.has_failed_at_lookup or held.is_in_error or held.destroys_something or held.corrects_the_work
+                held.is_for_failed_lookup_command
+                or held.is_in_error
+                or held.has_destructive_step
+                or held.corrects_the_work
             ),
             about=lesson,
             rows=held.rows,
@@ -302,7 +305,12 @@ def _remark_on_failures_and_remedies(found: RemedyFindings, now: datetime) -> It
         lost = f", {each.minutes:.1f} min lost" if each.minutes else ""
         # A person can't act on how an agent calls its own tools, nor on a test that is red until it is green. Of one
         # command the costliest error is enough: the others are mostly the same failure in other words.
-        is_urgent = bool(each.command) and not each.is_probe_command and _is_worth_a_look(each) and called not in urgent
+        is_urgent = (
+            bool(each.command)
+            and not each.is_probe_command
+            and _is_costly_unsolved_failure(each)
+            and called not in urgent
+        )
         urgent |= {called} if is_urgent else set()
         yield agent_skills.AgentRemark(
             topic=agent_skills.RemarkTopic.FAILING,

@@ -19,7 +19,7 @@ from habitus.hosts import known_agents
 from habitus.hosts.config_editing import ConfigEntry, ConfigFormat
 from habitus.hosts.connections import AgentConfigEditor, ConfigEditRequest, ConfigFileChange
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, SERVER_NAME, ConfigScope, KnownAgent, get_agent
-from habitus.optional_packages import build_missing_error, describe_lasting_install, is_installed
+from habitus.optional_packages import build_missing_error, is_installed, suggest_permanent_install_command
 from habitus.resident_process import HOOK_SERVER, request_stop
 from habitus.settings import Settings
 from habitus.skills.layers.layer import find_project_root
@@ -228,7 +228,7 @@ def list_connectable_agents(settings: Settings, environ: Mapping[str, str]) -> t
         ConnectableAgentStatus(
             name=one.name,
             title=one.title,
-            is_used=one.has_left_files(environ, settings.user_home),
+            is_used=one.has_been_used_on_machine(environ, settings.user_home),
             is_connected=any(
                 connections.is_connected(_build_server_config_edit(settings, environ, one, scope))
                 for scope in one.config
@@ -239,7 +239,7 @@ def list_connectable_agents(settings: Settings, environ: Mapping[str, str]) -> t
     return tuple(sorted(found, key=lambda one: (not one.is_connected, not one.is_used, one.title)))
 
 
-def write_plugin_hook_command_file(settings: Settings, environ: Mapping[str, str]) -> str:
+def write_hook_command_file_or_get_warning(settings: Settings, environ: Mapping[str, str]) -> str:
     """Write the command that our plugin's script runs, if there is a home: a hook makes none in place of a moved one.
 
     Return a warning instead if `connect` installed the same hooks.
@@ -266,7 +266,7 @@ def _refuse_unusable_installation() -> None:
     """Refuse to name this installation in an agent's settings if its server can't start, or not for long."""
     if not is_installed("mcp"):
         raise build_missing_error("The server that an agent starts", "mcp")
-    if command := describe_lasting_install():
+    if command := suggest_permanent_install_command():
         raise Refused("This Habitus runs from a cache that can be cleared at any time.", hint=f"Run: {command}.")
 
 

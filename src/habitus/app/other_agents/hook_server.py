@@ -249,7 +249,7 @@ class HookDaemon:
         return open_home(self._settings.model_copy(update={"cwd": cwd}))
 
     async def _close_project(self, place: _OpenProject) -> None:
-        for id in [id for id, session in self._sessions.list_open().items() if session.place is place]:
+        for id in [id for id, session in self._sessions.map_keys_to_open_resources().items() if session.place is place]:
             await self._sessions.close_resource_of_key(id)
         await run_in_thread(place.close)
 
@@ -259,7 +259,7 @@ class HookDaemon:
             await run_in_thread(lambda: place.prompter.compose_request_context("warm up", ExposureAssigner()))
 
     async def _learn_from_ended_sessions(self) -> None:
-        live = set(self._sessions.list_open())
+        live = set(self._sessions.map_keys_to_open_resources())
         try:
             read = await run_in_thread(
                 lambda: noted_sessions.learn_from_ended_noted_sessions(self._settings, self._open_home_at, live=live)

@@ -71,7 +71,7 @@ def list_pending(
 ) -> tuple[ReviewInboxItem, ...]:
     """Return pending proposals, then lessons, each with the reason for review; `with_contents` reads their files."""
     state = None if with_decided else ProposalState.PENDING
-    found = home.review.list(state, all_hosts=True, with_contents=with_contents)
+    found = home.review.list_proposals_by_state(state, all_hosts=True, with_contents=with_contents)
     # Opening memory is slow, so do it only if lessons are pending.
     has_lessons = all_users or count_pending_items(home) > home.review.count_pending()
     lessons = get_user_or_all_memory(home, all_users).list_pending_lessons() if has_lessons else ()
@@ -81,7 +81,9 @@ def list_pending(
 def list_latest_decided_changes(review: ReviewQueue, limit: int) -> tuple[ReviewInboxItem, ...]:
     """Return the changes decided last, most recent first, without their files."""
     states = (*APPROVED, ProposalState.REJECTED)
-    found = [one for state in states for one in review.list(state, with_contents=False, all_hosts=True)]
+    found = [
+        one for state in states for one in review.list_proposals_by_state(state, with_contents=False, all_hosts=True)
+    ]
     dated = sorted(found, key=lambda one: (one.decided_on or one.made_on, one.id), reverse=True)
     return tuple(map(build_proposal_item, dated[:limit]))
 
@@ -121,7 +123,9 @@ def _map_similar_new_skills(
     finder: SkillFinder, items: Sequence[ReviewInboxItem], only: str = ""
 ) -> dict[str, set[str]]:
     """Map each new pending skill, or only one, to the others that say nearly the same."""
-    changes = [item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.is_new]
+    changes = [
+        item.subject.change for item in items if isinstance(item.subject, Proposal) and item.subject.would_add_skill
+    ]
     parsed = {change.name: trees.parse_skill_tree(change.name, change.tree).skill for change in changes}
     skills = [skill for skill in parsed.values() if skill is not None]
     if len(skills) < 2:

@@ -31,7 +31,7 @@ def count_pending_items(home: Home) -> int:
         return home.review.count_pending() + feed.fetch_cached(ChangeTopic.LESSONS, count_lessons, key=key)
 
 
-def count_items_and_record_reminder(home: Home) -> int:
+def count_pending_items_once_a_day(home: Home) -> int:
     """Return the number of pending items to mention; 0 if the person was reminded within a day."""
     user, now = home.settings.user, home.clock()
     mine = switches.c.name == f"reminded {user}"

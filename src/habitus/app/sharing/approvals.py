@@ -62,7 +62,7 @@ def open_home_for_proposal_project(home: Home, proposal: Proposal) -> Home:
     """Return the home as seen from the project whose directory the proposal changes."""
     # A project's skills are two levels down, in .claude/skills for example.
     place = Path(proposal.root).parent.parent
-    if home.review.is_directory_open(proposal) or not place.is_dir():
+    if home.review.is_proposal_directory_open_here(proposal) or not place.is_dir():
         return home
     return home.with_cwd(place)
 
@@ -114,14 +114,14 @@ class ApprovalWatcher:
         while not self._closed.wait(_POLL_INTERVAL_S):
             try:
                 _apply_due_approvals(self._home, ask())
-                self._refresh_snapshot()
+                self._refresh_snapshot_if_due()
             except DatabaseUnavailable as error:
                 # Only debug: the next command reports the outage anyway.
                 log.debug("Changes approved for this host are not applied yet: %s", error)
             except HabitusError as error:
                 log.info("Changes approved for this host are not applied yet: %s", error)
 
-    def _refresh_snapshot(self) -> None:
+    def _refresh_snapshot_if_due(self) -> None:
         began = time.monotonic()
         if began >= self._copy_at:
             offline_snapshot.refresh_snapshot(self._home)

@@ -150,8 +150,8 @@ class _DatabaseCopier:
 
     def __init__(self, rows: sa.Connection, out: sa.Connection) -> None:
         self._rows, self._out = rows, out
-        self.there = _list_shared_tables(out)
-        self.here = {name: table for name, table in _list_shared_tables(rows).items() if name in self.there}
+        self.there = _reflect_tables_to_copy(out)
+        self.here = {name: table for name, table in _reflect_tables_to_copy(rows).items() if name in self.there}
         self._offsets = {
             name: _get_highest_id(out, self.there[name]) for name in self.here if _has_integer_id(self.here[name])
         }
@@ -189,7 +189,7 @@ class _DatabaseCopier:
             *_build_filters_of_copied_rows(skills, self.there), skills.c.archived_on.is_(None)
         )
         for some in list(_iterate_row_batches(self._out, present)):
-            read = {row["folder"]: _read_skill_files(source, row["folder"]) for row in some}
+            read = {row["folder"]: _read_skill_files_or_problem(source, row["folder"]) for row in some}
             left += [f"{folder}: {tree}" for folder, tree in read.items() if isinstance(tree, str)]
             trees = {folder: tree for folder, tree in read.items() if not isinstance(tree, str)}
             target.write_folders([FolderWrite(folder=folder, tree=tree, before={}) for folder, tree in trees.items()])
@@ -216,7 +216,7 @@ class _DatabaseCopier:
         return TableCopyResult(table=name, rows=count, checksum=f"{checksum % 2**64:016x}")
 
 
-def _list_shared_tables(conn: sa.Connection) -> dict[str, sa.Table]:
+def _reflect_tables_to_copy(conn: sa.Connection) -> dict[str, sa.Table]:
     apart = MACHINE_TABLES | _DERIVED_TABLES
     return {name: table for name, table in reflect_data_tables(conn).items() if name not in apart}
 
@@ -308,7 +308,7 @@ def _iterate_referenced_blobs(conn: sa.Connection, rows: Sequence[RowValues]) ->
         yield from [dict(row) for row in conn.execute(query).mappings()]
 
 
-def _read_skill_files(shelf: FileBackend, folder: str) -> Tree | str:
+def _read_skill_files_or_problem(shelf: FileBackend, folder: str) -> Tree | str:
     """Return all files of a skill with their contents, large ones included; or the reason why they can't be read."""
     found = shelf.read_folder(folder)
     if found is None or found.problem is not None:
@@ -335,35 +335,35 @@ def _build_skill_facts_from_row(row: RowValues) -> BackendSkillFacts:
 
 def dump_database(settings: Settings, file: Path) -> None:
     """Write everything that hosts share to a new file, in one consistent state."""
-    source, target = _open_database(settings), sql.open_engine(sql.build_sqlite_url(file))
+    source, target = _open_database(settings), sql.open_engine_with_current_schema(sql.build_sqlite_url(file))
     try:
         with open_consistent_database_view(source) as rows, sql.write_transaction(target, durable=True) as out:
-            _replace_all_tables(rows, out)
+            _replace_rows_of_all_tables(rows, out)
     finally:
         target.dispose()
 
 
-def load_dump(file: Path, settings: Settings) -> str:
+def load_dump_unless_database_is_used(file: Path, settings: Settings) -> str:
     """Load a dump into the configured database, in one transaction.
 
     If the database is in use, nothing is changed and a description of its contents is returned; else an empty string.
     """
-    source, target = sql.open_engine(sql.build_sqlite_url(file)), _open_database(settings)
+    source, target = sql.open_engine_with_current_schema(sql.build_sqlite_url(file)), _open_database(settings)
     try:
         with sql.read_transaction(source) as rows, sql.write_transaction(target, durable=True, lock=USER_LAYER) as out:
             if used := _describe_row_counts(out, reflect_data_tables(out), _TABLE_LABELS):
                 return used
-            _replace_all_tables(rows, out)
+            _replace_rows_of_all_tables(rows, out)
         return ""
     finally:
         source.dispose()
 
 
 def _open_database(settings: Settings) -> sa.Engine:
-    return sql.open_engine(home_directory.get_database_url(settings), settings.workspace)
+    return sql.open_engine_with_current_schema(home_directory.get_database_url(settings), settings.workspace)
 
 
-def _replace_all_tables(rows: sa.Connection, out: sa.Connection) -> None:
+def _replace_rows_of_all_tables(rows: sa.Connection, out: sa.Connection) -> None:
     here, there = reflect_data_tables(rows), reflect_data_tables(out)
     tables = [name for name in here if name in there and name != signing_keys.name]
     for name in reversed(tables):

@@ -126,7 +126,7 @@ def migrate_database(settings: Settings, *, force: bool = False) -> MigrateDatab
             address=sql.describe_database(engine),
             before=before,
             after=after,
-            oldest=sql.get_oldest_compatible_schema(engine) or after,
+            oldest=sql.get_oldest_schema_able_to_use_database(engine) or after,
         )
 
 
@@ -175,7 +175,7 @@ def _open_copy_endpoint(settings: Settings, which: str) -> Iterator[DatabaseCopy
         raise Invalid(
             "No database to copy to was given.", hint="Set HABITUS_DATABASE, or name two: 'habitus db copy home …'."
         )
-    engine = sql.open_engine(address, workspace)
+    engine = sql.open_engine_with_current_schema(address, workspace)
     try:
         if which == HOME_DATABASE:
             home_directory.restrict_home_permissions_to_owner(settings.home)

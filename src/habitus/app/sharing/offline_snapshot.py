@@ -76,7 +76,7 @@ def open_shared_database_or_snapshot(settings: Settings, local: sa.Engine) -> sa
     if is_away and (found := _open_snapshot(file)) is not None:
         return found
     try:
-        opened = sql.open_engine(address, settings.workspace, connections=connections)
+        opened = sql.open_engine_with_current_schema(address, settings.workspace, connections=connections)
     # The port answered, but not as a database: a pooler without its server, say.
     except DatabaseUnavailable:
         if (found := _open_snapshot(file)) is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from habitus.app.conversations.models import open_model_by_name
+from habitus.app.conversations.models import open_session_models_for_name
 from habitus.app.home import Home
 from habitus.app.learning.code_drafting import build_prompt_parts_from_skill
 from habitus.app.tasks.proposing import TaskCandidate, list_known_task_ids, list_pending_tasks, propose_tasks
@@ -42,7 +42,7 @@ async def draft_and_propose_skill_tasks(
     """Let a model draft tasks for a skill, and propose those that can be passed and failed."""
     home.pause.refuse_if_paused()
     material = await asyncio.to_thread(describe_skill_for_task_drafter, home, name)
-    models = open_model_by_name(home.settings, model) if model else home.models
+    models = open_session_models_for_name(home.settings, model) if model else home.models
     drafter = RunBudget(day=home.spending).wrap_model(models.main)
     try:
         rows = await draft_task_rows_for_skill(drafter, material, count, redactor=home.redactor)

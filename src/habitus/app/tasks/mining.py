@@ -23,7 +23,7 @@ from habitus.improve.tasks import rename_near_copies_as_variants
 from habitus.journal.model import Turn
 from habitus.learning.transcripts.study import StudiedTurn, visit_studied_turns_of_file
 from habitus.llm.model import AssistantMessage
-from habitus.recipes.mining import group_similar_requests
+from habitus.recipes.mining import find_index_groups_of_similar_requests
 from habitus.recipes.sequences import MIN_SESSIONS, ObservedTurn
 from habitus.redact import MARKER
 from habitus.search.index import build_encoder
@@ -91,12 +91,12 @@ def _find_candidates_in_accepted_turns(
 ) -> list[TaskCandidate]:
     served = list(turns)
     found: list[TaskCandidate] = []
-    for group in group_similar_requests(
+    for group in find_index_groups_of_similar_requests(
         [one.turn.request for one in served],
         build_encoder(home.settings.search.encoder, get_encoder_weights_dir(home.settings)),
     ):
         members = [served[number] for number in group]
-        name = _find_most_used_skill(home.skills, members)
+        name = _find_skill_serving_most_turns(home.skills, members)
         if not name or skill not in ("", name):
             continue
         known, tasks = list_known_task_ids(home, name), list(load_tasks(home, name))
@@ -150,7 +150,7 @@ def _iterate_accepted_transcript_turns(home: Home) -> Iterator[_AcceptedTurn]:
             yield _AcceptedTurn(turn=turn, done=done, skills=used, project=project)
 
 
-def _find_most_used_skill(skills: Library, members: Sequence[_AcceptedTurn]) -> str:
+def _find_skill_serving_most_turns(skills: Library, members: Sequence[_AcceptedTurn]) -> str:
     """Return the skill that served most of these requests; empty without one, or if they come from few sessions."""
     used = Counter(name for one in members for name in one.skills)
     name = next((name for name, count in used.most_common(1) if count * 2 > len(members)), "")
@@ -230,8 +230,10 @@ def _derive_checks_from_accepted_turns(
         for text in _extract_numbers_and_quoted_words(same[-1].reply)
         if text.casefold() not in asked and all(text in one for one in literals)
     ]
-    calls = [set(_list_call_checks(one.done)) for one in members]
-    made = [call for call in _list_call_checks(members[-1].done) if all(call in one for one in calls)]
+    calls = [set(_derive_checks_from_successful_calls(one.done)) for one in members]
+    made = [
+        call for call in _derive_checks_from_successful_calls(members[-1].done) if all(call in one for one in calls)
+    ]
     return (*(ReplyContainsCheck(text=text) for text in said[:_MOST_CHECKS]), *made[:_MOST_CHECKS])
 
 
@@ -240,7 +242,7 @@ def _extract_numbers_and_quoted_words(reply: str) -> list[str]:
     return list(dict.fromkeys(one or other.rstrip(".,") for one, other in _LITERAL.findall(reply)))
 
 
-def _list_call_checks(done: ObservedTurn) -> list[ToolCalledCheck]:
+def _derive_checks_from_successful_calls(done: ObservedTurn) -> list[ToolCalledCheck]:
     """Return the calls that succeeded: a tool by name, a command line by its program and subcommand."""
     found: dict[ToolCalledCheck, None] = {}
     for call in done.calls:

@@ -70,7 +70,7 @@ def _propose_skill_tasks(home: Home, skill: str, found: Sequence[TaskCandidate],
 
 def list_known_task_ids(home: Home, skill: str) -> set[str]:
     """Return the ids of the skill's tasks and of those that were ever proposed, without the families of variants."""
-    proposals = home.review.list(None, with_contents=False)
+    proposals = home.review.list_proposals_by_state(None, with_contents=False)
     current = (one for one in proposals if one.state is not ProposalState.STALE)
     proposed = (id for one in current for id in one.change.details.get("tasks", ()))
     return {id.rpartition(VARIANT_MARK)[2] for id in (*proposed, *(task.id for task in load_tasks(home, skill)))}
@@ -79,7 +79,11 @@ def list_known_task_ids(home: Home, skill: str) -> set[str]:
 def list_pending_tasks(home: Home, skill: str) -> list[TaskCandidate]:
     """Return the tasks of a skill that are pending review, the oldest first."""
     name = home.skills.find(skill).name
-    pending = [one for one in home.review.list(ProposalState.PENDING) if one.change.action is ProposalAction.TASKS]
+    pending = [
+        one
+        for one in home.review.list_proposals_by_state(ProposalState.PENDING)
+        if one.change.action is ProposalAction.TASKS
+    ]
     return [
         TaskCandidate(
             skill=name,

@@ -14,7 +14,7 @@ from habitus.app.tasks.storing import (
     load_tasks_of_skill_from_home,
     load_tool_cases,
     parse_proposed_tasks,
-    save_proposed_tasks,
+    save_tasks_of_approved_proposal,
 )
 from habitus.errors import Refused
 from habitus.files import Tree, build_tree_file, compute_tree_hash
@@ -99,7 +99,7 @@ def mark_foreign_tasks_reviewed(home: Home, name: str, tasks: Iterable[Task]) ->
 
 def save_approved_tasks_as_reviewed(home: Home, proposal: Proposal) -> None:
     """Keep the tasks of a proposal that a person approved, which is their review."""
-    save_proposed_tasks(home, proposal)
+    save_tasks_of_approved_proposal(home, proposal)
     change = proposal.change
     if change.action is ProposalAction.TASKS:
         mark_foreign_tasks_reviewed(home, f"{change.name}@{change.layer}", parse_proposed_tasks(change))

@@ -71,7 +71,7 @@ def add_new_tasks_from_text(home: Home, name: str, text: str) -> str:
     return f"New tasks of it: {len(new)}." if new else ""
 
 
-def name_near_copies_of_tasks(content: bytes) -> bytes:
+def rename_near_copies_in_tasks_file(content: bytes) -> bytes:
     """Return a tasks file with near-copies named as variants; one without any, or that can't be read, as it is."""
     try:
         tasks = files.parse_tasks_toml(content.decode("utf-8", "replace"), about=trees.TASKS_FILE)
@@ -95,7 +95,7 @@ def get_task(home: Home, name: str, id: str) -> Task:
     raise NotFound(f"'{name}' has no task '{id}'.", hint=did_you_mean(id, found) or f"See 'habitus tasks list {name}'.")
 
 
-def save_proposed_tasks(home: Home, proposal: Proposal) -> None:
+def save_tasks_of_approved_proposal(home: Home, proposal: Proposal) -> None:
     """Save the tasks of an approved proposal."""
     if proposal.change.action is not ProposalAction.TASKS:
         return
@@ -110,8 +110,8 @@ def save_proposed_tasks(home: Home, proposal: Proposal) -> None:
     )
 
 
-def remove_proposed_tasks(home: Home, change: SkillChange) -> None:
-    """Undo `save_proposed_tasks`."""
+def remove_tasks_of_approved_proposal(home: Home, change: SkillChange) -> None:
+    """Undo `save_tasks_of_approved_proposal`."""
     item = home.skills.find(f"{change.name}@{change.layer}")
     gone = {task.id for task in parse_proposed_tasks(change)}
     replace_editable_tasks(
@@ -155,7 +155,7 @@ def load_tool_cases(home: Home, name: str) -> tuple[Task, ...]:
     """Return the cases of a skill's tool; none if it has no tool."""
     item = home.skills.find(name)
     has_tool = item.summary is not None and Stage.CODE in item.summary.stages
-    return _load_cases_of_tool(home.tools, item.name) if has_tool else ()
+    return _load_cases_of_tool_if_readable(home.tools, item.name) if has_tool else ()
 
 
 def _load_tasks_from_home(settings: Settings, name: str) -> tuple[Task, ...]:
@@ -185,7 +185,7 @@ def _load_tasks_from_evals(name: str, tree: Tree) -> list[Task]:
     return files.parse_task_rows(stated, about=about, origin=origin, is_foreign=True)
 
 
-def _load_cases_of_tool(tools: ToolService, name: str) -> tuple[Task, ...]:
+def _load_cases_of_tool_if_readable(tools: ToolService, name: str) -> tuple[Task, ...]:
     try:
         return tools.cases(name)
     except HabitusError:

@@ -114,7 +114,9 @@ async def _make_variant_by_running_code(
     texts = (task.request, *task.files.values())
     for answer in answers:
         asked = {value for text in texts for value in _VALUE.findall(text)}
-        values = _pick_other_values([one for one in _list_values_in_json(answer.payload) if one in asked], draw)
+        values = _pick_other_values(
+            [one for one in _find_dates_ids_and_numbers_in_json(answer.payload) if one in asked], draw
+        )
         values |= _pick_other_names(answer.payload, answers, "\n".join(texts), draw)
         if not values or _replace_answers_in_checks(task.checks, answer.result, answer.result) is None:
             continue
@@ -195,11 +197,14 @@ def _pick_other_names(
 ) -> dict[str, str]:
     """Return another name for each that the text has, put together from the words of all recorded payloads."""
     names: dict[str, str] = {}
-    for path, name in _list_names_in_payload(payload):
+    for path, name in _list_name_like_texts_in_payload(payload):
         if not _build_name_pattern(name).search(text):
             continue
         recorded = [
-            other.split() for one in answers for place, other in _list_names_in_payload(one.payload) if place == path
+            other.split()
+            for one in answers
+            for place, other in _list_name_like_texts_in_payload(one.payload)
+            if place == path
         ]
         drawn = " ".join(
             draw.choice([words[number] for words in recorded if len(words) > number])
@@ -211,7 +216,7 @@ def _pick_other_names(
     return names
 
 
-def _list_names_in_payload(payload: Json) -> list[tuple[str, str]]:
+def _list_name_like_texts_in_payload(payload: Json) -> list[tuple[str, str]]:
     leaves = ((path, leaf) for path, leaf in _list_json_leaves(payload) if isinstance(leaf, str))
     return [
         (path, leaf)
@@ -230,7 +235,7 @@ def _replace_values_in_text(text: str, values: Mapping[str, str]) -> str:
     return re.sub(either, lambda found: values.get(found[0], found[0]), text)
 
 
-def _list_values_in_json(value: Json) -> list[str]:
+def _find_dates_ids_and_numbers_in_json(value: Json) -> list[str]:
     return [found for _, leaf in _list_json_leaves(value) for found in _VALUE.findall(_render_leaf(leaf))]
 
 

@@ -48,7 +48,9 @@ class ListAgentsResult:
 def list_agents(home: Home) -> ListAgentsResult:
     """Return the agents that can be connected, installed ones first, and when each agent was last seen."""
     agents = connecting.list_connectable_agents(home.settings, os.environ)
-    return ListAgentsResult(agents=agents, activity=list_agent_activity(home, home.journal.get_last_request_times()))
+    return ListAgentsResult(
+        agents=agents, activity=list_agent_activity(home, home.journal.get_last_request_time_by_agent_kind())
+    )
 
 
 def list_agent_activity(home: Home, last_seen: Mapping[str, datetime]) -> list[AgentActivity]:

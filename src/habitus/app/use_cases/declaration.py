@@ -21,7 +21,7 @@ from typing import Annotated, Any, Concatenate, Generic, ParamSpec, TypeVar, get
 
 from habitus.access import Access
 from habitus.app.home import Home
-from habitus.app.host_access import make_host_access
+from habitus.app.host_access import make_host_permissions
 from habitus.errors import Invalid, Stale
 from habitus.settings import Settings
 
@@ -78,7 +78,7 @@ class UseCase(Generic[Inputs, ResultT]):
         settings = home.settings if isinstance(home, Home) else home
         # Such a use case reads files and starts programs that the caller names.
         if self.access is Access.OWNER:
-            make_host_access(settings).files.require_access(f"about '{self.command or self.path}'")
+            make_host_permissions(settings).files.require_access(f"about '{self.command or self.path}'")
         subject = settings if self.takes_settings else home
         return self.function(subject, *args, **given)
 

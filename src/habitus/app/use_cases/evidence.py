@@ -9,7 +9,7 @@ from typing import Annotated
 from habitus.access import Access
 from habitus.app.home import Home
 from habitus.app.learning.judging import TurnJudgementResult, record_turn_judgement
-from habitus.app.learning.report_rows import ReportRowPage, build_conversation_rows
+from habitus.app.learning.report_rows import ReportDrillDownPage, build_conversation_rows
 from habitus.app.use_cases.declaration import (
     InputField,
     PageCursor,
@@ -83,7 +83,7 @@ def list_evidence_rows(
     offered: Annotated[bool | None, option("Only those that were offered it, or not.", "--offered/--withheld")] = None,
     limit: PageLimit = 100,
     after: PageCursor = "",
-) -> ReportRowPage:
+) -> ReportDrillDownPage:
     """List the conversations that a count of the evidence counts; only yours can be opened."""
     item = EvidenceItem(kind=kind, name=name, version=version)
     if not version:
@@ -97,7 +97,7 @@ def list_evidence_rows(
     rows = build_conversation_rows(
         home.journal, page.items, home.settings.user, lambda is_offered: "with" if is_offered else "without"
     )
-    return ReportRowPage(
+    return ReportDrillDownPage(
         rows=[one if one.has_text else replace(one, turn="") for one in rows], next=page.next, total=page.total
     )
 

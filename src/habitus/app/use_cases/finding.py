@@ -95,7 +95,7 @@ class SelectSkillsRequest(RequestContextOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedReason:
+class NameAndReason:
     name: str
     reason: str
 
@@ -107,10 +107,10 @@ class SkillSelectionResult:
     `cut`, those without a line on the menu, and `left_out` are one list in name order, of which this is a page.
     """
 
-    eager: Sequence[NamedReason]
+    eager: Sequence[NameAndReason]
     menu: Sequence[str]
     cut: Sequence[str]
-    left_out: Sequence[NamedReason]
+    left_out: Sequence[NameAndReason]
     # The cursor of the following page, None on the last, and the length of the list.
     next: str | None
     total: int
@@ -137,11 +137,13 @@ def select_skills_for_user(home: Home, request: SelectSkillsRequest, user: str |
     unlisted = sorted({*seen.skills_cut_from_menu, *selection.left_out})
     page = paginate_items("skills", unlisted, str, limit=request.limit, after=request.after)
     return SkillSelectionResult(
-        eager=[NamedReason(name=choice.name, reason=choice.reason) for choice in selection.eager],
+        eager=[NameAndReason(name=choice.name, reason=choice.reason) for choice in selection.eager],
         menu=seen.skills_on_menu,
         cut=[name for name in page.items if name not in selection.left_out],
         left_out=[
-            NamedReason(name=name, reason=selection.left_out[name]) for name in page.items if name in selection.left_out
+            NameAndReason(name=name, reason=selection.left_out[name])
+            for name in page.items
+            if name in selection.left_out
         ],
         next=page.next,
         total=page.total,

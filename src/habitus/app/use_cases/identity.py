@@ -15,7 +15,7 @@ from habitus.skills.layers.layer import PROMPT_LAYER
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdentityDetails:
+class AssistantIdentityDetails:
     """The current identity; `undo` is empty if nothing was changed."""
 
     text: str
@@ -24,16 +24,16 @@ class IdentityDetails:
 
 
 @use_case("lessons identity", route="GET /identity", access=Access.VIEWER)
-def show_identity(home: Home) -> IdentityDetails:
+def show_identity(home: Home) -> AssistantIdentityDetails:
     """Show who the assistant is and how it speaks: the first lines of every prompt."""
     now = load_identity_skill(home.skills)
-    return IdentityDetails(text=now.body, version=now.version)
+    return AssistantIdentityDetails(text=now.body, version=now.version)
 
 
 @use_case("lessons identity", route="PUT /identity", access=Access.ADMIN, example={"text": "You are brief and kind."})
 def change_identity(
     home: Home, text: Annotated[str, option("The new text; '-' reads standard input.", "--set", longest=MAX_TEXT_CHARS)]
-) -> IdentityDetails:
+) -> AssistantIdentityDetails:
     """Set the text that says who the assistant is."""
     if not (body := text.strip()):
         raise Invalid("The identity can't be empty.", hint="Describe the assistant in one sentence.")

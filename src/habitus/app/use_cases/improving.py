@@ -21,8 +21,8 @@ from habitus.app.learning.comparing import (
 )
 from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.improving import (
+    forecast_requested_improvement,
     list_skills_not_worth_improving,
-    preview_improve_run,
     rank_skills_to_improve,
 )
 from habitus.app.operating import job_kinds, jobs
@@ -31,7 +31,7 @@ from habitus.app.use_cases.declaration import MAX_TEXT_CHARS, AttemptId, SkillNa
 from habitus.errors import InvalidOptions
 from habitus.evidence.versions import LiveComparison
 from habitus.improve.gate import MOST_ROUNDS
-from habitus.improve.plan import ImproveRequest, RunPlan
+from habitus.improve.plan import ImproveRequest, ImproveRunForecast
 from habitus.improve.prioritizing import SkillProspect
 from habitus.improve.report import CandidateReport, build_candidate_report
 from habitus.jobs.model import Job
@@ -97,14 +97,14 @@ def start_improvement(home: Home, request: StartImprovementRequest) -> Job:
     require_model_program_access(home.host, improve_request.model)
     refuse_unreviewed_foreign_tasks(home, request.name)
     # An impossible run should fail here, while the caller is watching, not in the worker.
-    preview_improve_run(home, improve_request).raise_if_run_cannot_start()
+    forecast_requested_improvement(home, improve_request).raise_if_run_cannot_start()
     queue = jobs.open_job_queue(home)
     return queue.get(job_kinds.add_job(home.settings, queue, "improve", asdict(improve_request), id=request.id))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListImprovementsResult:
-    plan: RunPlan
+    plan: ImproveRunForecast
     candidates: Sequence[CandidateReport]
 
 
@@ -116,7 +116,7 @@ class ListImprovementsResult:
 )
 def list_improvements(home: Home, name: SkillName) -> ListImprovementsResult:
     """List the candidates tried for a skill with the results of gate and exam, and what a run could show."""
-    store, plan = open_improve_store(home), preview_improve_run(home, ImproveRequest(skill=name))
+    store, plan = open_improve_store(home), forecast_requested_improvement(home, ImproveRequest(skill=name))
     rollouts = store.list_rollouts(skill=plan.skill)
     return ListImprovementsResult(
         plan=plan, candidates=[build_candidate_report(one, rollouts) for one in store.list_candidates(plan.skill)]

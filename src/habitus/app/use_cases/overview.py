@@ -14,7 +14,7 @@ from habitus.app.conversations import models
 from habitus.app.conversations.past_sessions import list_past_sessions
 from habitus.app.home import Home, open_read_transaction_if_single_database, resolve_user_filter
 from habitus.app.learning import insights, learning
-from habitus.app.learning.report_rows import ReportRowPage, list_rows_behind_report_number
+from habitus.app.learning.report_rows import ReportDrillDownPage, list_rows_behind_report_number
 from habitus.app.learning.reporting import (
     MonthlyLearningReport,
     ReportedNumberKind,
@@ -35,14 +35,14 @@ from habitus.app.use_cases.declaration import (
     paginate_items,
     use_case,
 )
-from habitus.app.use_cases.finding import NamedReason
+from habitus.app.use_cases.finding import NameAndReason
 from habitus.app.use_cases.lessons import hide_foreign_source_of_lesson
 from habitus.app.use_cases.skills import ListSkillsRequest, filter_and_search_skills, list_existing_and_pending_skills
 from habitus.evidence.findings import EvidenceFindings, WorseVersionFinding
 from habitus.journal.model import SessionSummary
 from habitus.journal.usage import DailyRequestCounts
 from habitus.memory.model import Engram, LessonProducer
-from habitus.skills.layers.listing import ListedSkill, build_uses_path
+from habitus.skills.layers.listing import ListedSkill, build_skill_uses_url_path
 from habitus.skills.library import Library
 from habitus.skills.model import SkillSource, SkillState, SkillSummary
 from habitus.skills.review import Proposal
@@ -111,10 +111,10 @@ class OverviewReport:
 @use_case("", route="GET /overview", access=Access.VIEWER)
 def show_overview(home: Home, all_users: AllUsers = False) -> OverviewReport:
     """Show the last thirty days: your requests and their outcomes, pending reviews, what helps or hurts, and agents."""
-    return build_overview(home, compute_findings_if_judged(home), all_users=all_users)
+    return build_overview(home, compute_evidence_if_any_turn_is_judged(home), all_users=all_users)
 
 
-def compute_findings_if_judged(home: Home) -> EvidenceFindings:
+def compute_evidence_if_any_turn_is_judged(home: Home) -> EvidenceFindings:
     """Return the findings; none, and without loading the statistics, while no turn has an outcome."""
     return home.evidence.compute_findings() if home.journal.has_any_explicit_feedback() else EvidenceFindings()
 
@@ -124,7 +124,7 @@ def build_overview(home: Home, findings: EvidenceFindings, *, all_users: bool) -
     now, user = home.clock(), resolve_user_filter(home.settings, all_users)
     with open_read_transaction_if_single_database(home):
         days = home.journal.count_requests_by_day(USAGE_DAYS, user=user)
-        heard = home.journal.get_last_request_times(user=user)
+        heard = home.journal.get_last_request_time_by_agent_kind(user=user)
     summaries = [item.summary for item in home.skills.list_skills() if item.summary is not None]
     recent = [one for one in summaries if one.modified_on is not None and one.modified_on >= now - _WEEK]
     helps, hurts = _select_most_helpful_and_harmful_skills(findings)
@@ -138,7 +138,7 @@ def build_overview(home: Home, findings: EvidenceFindings, *, all_users: bool) -
     )
     return OverviewReport(
         days=days,
-        pending_per_day=_count_pending_per_day(home, days),
+        pending_per_day=_count_pending_reviews_per_day(home, days),
         helps=helps,
         hurts=hurts,
         agents=agents,
@@ -148,7 +148,7 @@ def build_overview(home: Home, findings: EvidenceFindings, *, all_users: bool) -
     )
 
 
-def _count_pending_per_day(home: Home, days: Sequence[DailyRequestCounts]) -> list[int]:
+def _count_pending_reviews_per_day(home: Home, days: Sequence[DailyRequestCounts]) -> list[int]:
     open_from: list[tuple[datetime, datetime | None]] = []
     for item in inbox.list_pending(home, with_decided=True, with_contents=False):
         subject = item.subject
@@ -225,7 +225,7 @@ class SkillMapPoint:
     @property
     def links(self) -> Mapping[str, str]:
         """The address that lists the uses, below the root of REST."""
-        return {"uses": build_uses_path(self.layer, self.name)}
+        return {"uses": build_skill_uses_url_path(self.layer, self.name)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +322,7 @@ def show_insights(home: Home, all_users: AllUsers = False) -> LibraryInsightsRep
     """
     user = resolve_user_filter(home.settings, all_users)
     return LibraryInsightsReport(
-        effects=insights.list_best_known_skill_effects(home, user),
+        effects=insights.list_surest_skill_effect_histories(home, user),
         menu=insights.compute_menu_cost(home, user),
         unused=insights.list_old_never_used_skills(home, user),
         confused=insights.list_confused_skill_pairs(home),
@@ -351,7 +351,7 @@ class TodayReport:
     own_skills: int
 
     @property
-    def is_new(self) -> bool:
+    def is_home_unused(self) -> bool:
         """Whether nothing has been created, learned or asked in this home yet."""
         return not (self.pending or self.own_skills or self.new_lessons or self.sessions)
 
@@ -391,22 +391,22 @@ class TodayResponse:
     pending: Sequence[inbox.ReviewInboxItem]
     new_skills: Sequence[str]
     new_lessons: Sequence[Engram]
-    broken: Sequence[NamedReason]
+    broken: Sequence[NameAndReason]
     regressions: Sequence[WorseVersionFinding]
-    failing: Sequence[NamedReason]
+    failing: Sequence[NameAndReason]
 
 
 @use_case("", route="GET /today", access=Access.VIEWER)
 def show_today(home: Home) -> TodayResponse:
     """Show what to look at first: pending reviews, this week's news, and broken skills and tools."""
-    found = build_today_report(home, compute_findings_if_judged(home))
+    found = build_today_report(home, compute_evidence_if_any_turn_is_judged(home))
     return TodayResponse(
         pending=found.pending,
         new_skills=[summary.name for summary in found.new_skills],
         new_lessons=found.new_lessons,
-        broken=[NamedReason(name=item.name, reason=item.reason) for item in found.broken],
+        broken=[NameAndReason(name=item.name, reason=item.reason) for item in found.broken],
         regressions=found.regressions,
-        failing=[NamedReason(name=tool.name, reason=tool.reason) for tool in found.failing],
+        failing=[NameAndReason(name=tool.name, reason=tool.reason) for tool in found.failing],
     )
 
 
@@ -443,14 +443,14 @@ def list_report_rows(
     limit: PageLimit = 100,
     after: PageCursor = "",
     all_users: AllUsers = False,
-) -> ReportRowPage:
+) -> ReportDrillDownPage:
     """List what is behind a number of the report; requests past their retention are rows without text."""
     user, period = resolve_user_filter(home.settings, all_users), ReportMonth.parse(month, home.clock())
     rows = dict(enumerate(list_rows_behind_report_number(home, of, period, user, skill, version)))
     page = paginate_items(
         "the report", list(rows.items()), lambda row: row[1].turn or str(row[0]), limit=limit, after=after
     )
-    return ReportRowPage(rows=[row for _, row in page.items], next=page.next, total=page.total)
+    return ReportDrillDownPage(rows=[row for _, row in page.items], next=page.next, total=page.total)
 
 
 @use_case("", route="GET /failing", access=Access.VIEWER)

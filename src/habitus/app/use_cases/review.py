@@ -15,7 +15,7 @@ from habitus.app.review.inbox import ReviewInboxItem, build_lesson_item, build_p
 from habitus.app.review.replaying import ReplayReport, get_background_replays
 from habitus.app.sharing.approvals import open_home_for_proposal_project
 from habitus.app.tasks.proposing import drop_unselected_tasks_from_proposal
-from habitus.app.tasks.storing import remove_proposed_tasks
+from habitus.app.tasks.storing import remove_tasks_of_approved_proposal
 from habitus.app.use_cases.declaration import (
     MAX_TEXT_CHARS,
     AllUsers,
@@ -339,7 +339,7 @@ def _undo_approval(home: Home, proposal: Proposal) -> None:
         case ProposalAction.ENABLE | ProposalAction.DISABLE:
             home.skills.set_enabled(address, change.action is ProposalAction.DISABLE, person)
         case ProposalAction.TASKS:
-            remove_proposed_tasks(home, change)
+            remove_tasks_of_approved_proposal(home, change)
 
 
 def _undo_written_version(home: Home, change: SkillChange, address: str, reason: str) -> None:

@@ -90,7 +90,7 @@ def grant_secrets(home: Home, request: GrantSecretsRequest) -> GrantSecretsResul
     grants, user = GrantStore(home.local, home.clock), ALL_USERS if request.everybody else home.settings.user
     had = [grant for grant in grants.list_for_skill(asked.item.name, user) if request.again and grant.user == user]
     kept = [grant.what for grant in had if grant.kind is GrantTargetKind.SECRET and grant.what in asked.grantable_names]
-    made = grants.add(
+    made = grants.grant_secrets_and_hosts(
         asked.item.name,
         asked.content_hash,
         user=user,
@@ -118,8 +118,8 @@ def revoke_secrets(home: Home, request: RevokeSecretsRequest) -> RevokeSecretsRe
         secrets.refuse_unless_user_may_change_secrets(home, "revoke grants for all users")
     user, grants = ALL_USERS if request.everybody else home.settings.user, GrantStore(home.local, home.clock)
     # A grant outlives its skill, so look at the grants before the library.
-    name = skill if skill in {grant.skill for grant in grants.list()} else home.skills.find(skill).name
-    gone = grants.remove(name, user=user, secrets=named, hosts=request.host)
+    name = skill if skill in {grant.skill for grant in grants.list_all_grants()} else home.skills.find(skill).name
+    gone = grants.revoke_grants(name, user=user, secrets=named, hosts=request.host)
     return RevokeSecretsResult(revoked=gone, undo=_build_grants_undo_command("grant", gone))
 
 
@@ -144,4 +144,4 @@ def list_secret_calls(
 ) -> ListSecretCallsResult:
     """List the calls of skills' command lines, also refused ones: who, what, when, and with which secrets."""
     start = parse_timestamp(since, home.clock()) if since else None
-    return ListSecretCallsResult(calls=secrets.open_command_line_call_log(home).list(since=start))
+    return ListSecretCallsResult(calls=secrets.open_command_line_call_log(home).list_logged_calls(since=start))

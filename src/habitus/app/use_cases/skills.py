@@ -34,7 +34,7 @@ from habitus.skills.layers.listing import (
     SkillDetails,
     SkillListItem,
     SkillListPage,
-    build_uses_path,
+    build_skill_uses_url_path,
     format_imported_usage_counts,
     sum_counters_over_stages,
 )
@@ -140,7 +140,7 @@ def _search_listed_skills(
 
 def list_pending_new_skills(review: ReviewQueue) -> list[ListedSkill]:
     """Return the skills that don't exist until a pending proposal is approved."""
-    waiting = review.list(with_contents=False) if review.count_pending() else []
+    waiting = review.list_proposals_by_state(with_contents=False) if review.count_pending() else []
     return [
         ListedSkill(
             name=proposal.change.name,
@@ -410,7 +410,7 @@ def show_stats(
             reliability=round(lifecycle.compute_success_rate_lower_bound(counters), 3)
             if lifecycle.has_outcomes(counters)
             else None,
-            **asdict(replace(counters, address=f"{build_uses_path(layer, skill)}?stage={stage.value}")),
+            **asdict(replace(counters, address=f"{build_skill_uses_url_path(layer, skill)}?stage={stage.value}")),
         )
         for (layer, skill), stages in sorted(found.items())
         for stage, counters in stages.items()

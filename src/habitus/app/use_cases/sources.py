@@ -149,7 +149,7 @@ def publish_skills(
     tag: Annotated[str, option("Also all skills with this tag.")] = "",
     remove: Annotated[bool, option("Remove them from the site instead.")] = False,
     card: Annotated[bool, option("Publish the cards of their exams: results, not the tasks.")] = False,
-) -> publishing.PublishedSite:
+) -> publishing.PublishSkillsResult:
     """Write a static site of chosen skills, which 'habitus skills add https://…' and other tools can read."""
     return publishing.add_or_remove_published_skills(
         home, parse_user_path(folder), names, tag=tag, remove=remove, card=card

@@ -104,7 +104,7 @@ def add_task(home: Home, request: AddTaskRequest) -> ChangeTaskResult:
     if not (request.task or request.request):
         raise Invalid("The task has no request.", hint="Add --request, and --expect for the expected result.")
     task = _build_reviewed_task(
-        home.settings, _parse_task_text(request.task) if request.task else _build_task_row(request)
+        home.settings, _parse_task_row_from_text(request.task) if request.task else _build_task_row(request)
     )
     here = load_tasks(home, request.name)
     if any(task.id in (one.id, one.id.rpartition(VARIANT_MARK)[2]) for one in here):
@@ -140,7 +140,7 @@ def edit_task(home: Home, request: EditTaskRequest) -> ChangeTaskResult:
     """Edit a task; a task from another file is then stored in tasks.toml under its id."""
     item, before = home.skills.find(request.name), get_task(home, request.name, request.id)
     if request.task:
-        row = _parse_task_text(request.task)
+        row = _parse_task_row_from_text(request.task)
     else:
         given = _build_task_row(request)
         if not given:
@@ -275,7 +275,7 @@ def _build_task_row(request: AddTaskRequest | EditTaskRequest) -> dict[str, Any]
     return row | ({"id": request.id} if isinstance(request, AddTaskRequest) and request.id else {})
 
 
-def _parse_task_text(text: str) -> dict[str, Any]:
+def _parse_task_row_from_text(text: str) -> dict[str, Any]:
     """Parse a whole task from TOML or JSON."""
     row = _parse_json(text) if text.lstrip().startswith("{") else parse_toml(text, about="The task")
     tasks = row.get("task") if isinstance(row, dict) else None

@@ -22,7 +22,7 @@ class ListUsersResult:
 @use_case("users list", route="GET /users", access=Access.VIEWER)
 def list_users(home: Home) -> ListUsersResult:
     """List who may sign in."""
-    return ListUsersResult(users=open_user_accounts(home).list())
+    return ListUsersResult(users=open_user_accounts(home).list_accounts())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ def add_user(
     refuse_if_read_only_or_offline(home)
     refuse_non_admin_on_shared_database(home, "let people in")
     accounts = open_user_accounts(home)
-    if home.settings.is_guest_admin is not None and accounts.get(name) is None:
+    if home.settings.is_guest_admin is not None and accounts.find_account_by_name(name) is None:
         accounts.refuse_account_under_used_name(name)
-    made = accounts.add(name, role)
+    made = accounts.add_or_reinvite_user(name, role)
     address = at or home.settings.web.address or DEFAULT_PAGE_ADDRESS
     return AddUserResult(
         name=name,
@@ -77,5 +77,5 @@ def remove_user(home: Home, name: Annotated[str, argument(_NAME)]) -> RemoveUser
     """Stop a user from signing in, starting with their next request; their name stays in the history."""
     refuse_if_read_only_or_offline(home)
     refuse_non_admin_on_shared_database(home, "shut people out")
-    open_user_accounts(home).remove(name)
+    open_user_accounts(home).remove_and_bar_account(name)
     return RemoveUserResult(removed=name)

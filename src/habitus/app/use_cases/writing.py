@@ -162,7 +162,7 @@ def _build_create_result(home: Home, name: str, layer: str, version: int) -> Cre
 
 def _build_skill_from_request(request: CreateSkillRequest) -> Skill:
     """Build the skill; options win over fields that the text states itself."""
-    fields, name = FieldChanges.from_object(request), names.check_name(request.name)
+    fields, name = FieldChanges.from_object(request), names.canonicalize_and_check_name(request.name)
     heading = fields.values.get("title") or name.replace("-", " ").capitalize()
     skeleton = (_TEMPLATES / ("skill_with_cli.md" if request.cli else "skill.md")).read_text("utf-8")
     given = Skill(name=name, body=skeleton.format(title=heading, name=name))
@@ -416,7 +416,7 @@ def restore_skill(
     """Restore a skill from the archive."""
     if name is None:
         raise InvalidOptions("Name a skill.", hint="'habitus skills restore --list' shows them.")
-    wanted = None if new_name is None else names.check_name(new_name)
+    wanted = None if new_name is None else names.canonicalize_and_check_name(new_name)
     found, layer = home.skills.restore(name, home.build_author("restored"), new_name=wanted)
     return RestoreSkillResult(name=found, layer=layer, undo=("skills", "remove", f"{found}@{layer}"))
 

@@ -18,15 +18,15 @@ import typer
 from habitus.app import read_settings
 from habitus.app.library.content import SCANS_FILE, ScanCache
 from habitus.app.other_agents.agent_skills import AgentRemark, RemarkTopic
-from habitus.app.other_agents.auditing import AgentAuditor, AgentReport
+from habitus.app.other_agents.auditing import AgentAuditor, AgentAuditReport
 from habitus.app.other_agents.connecting import PLUGIN_AGENT, find_enabled_plugin, list_connectable_agents
 from habitus.cli import output
 from habitus.cli.completion import JsonOption
 from habitus.errors import StorageFailed
 from habitus.files import parse_user_path
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, STUDIED_AGENTS
-from habitus.optional_packages import describe_lasting_install
-from habitus.sandbox.credentials.vault import open_redactor
+from habitus.optional_packages import suggest_permanent_install_command
+from habitus.sandbox.credentials.vault import build_redactor_with_vault_secrets
 from habitus.screening.findings import read_screening_policy
 from habitus.settings import Settings
 
@@ -56,7 +56,7 @@ def check_agents(
     screen = TopFindingsPrinter(is_quiet=as_json or verbose)
     with ExitStack() as counter:
 
-        def print_session_findings(found: Sequence[AgentReport]) -> None:
+        def print_session_findings(found: Sequence[AgentAuditReport]) -> None:
             counter.close()  # or the first line would stand behind the count
             screen.print_session_findings(found)
 
@@ -68,7 +68,7 @@ def check_agents(
             environ=os.environ,
             cwd=settings.cwd,
             now=datetime.now(UTC),
-            redactor=open_redactor(settings.home, os.environ),
+            redactor=build_redactor_with_vault_secrets(settings.home, os.environ),
             scan=partial(scans.list_high_risk_scan_findings, policy=read_screening_policy(settings.home)),
             on_progress=progress,
         )
@@ -88,7 +88,7 @@ def check_agents(
         output.print_line(next_step, style="bold")
 
 
-def _describe_next_step(settings: Settings, reports: Sequence[AgentReport]) -> str:
+def _describe_next_step(settings: Settings, reports: Sequence[AgentAuditReport]) -> str:
     """Return how to connect the busiest agent that is not connected, else how to keep lessons; may be empty."""
     connected = {one.name for one in list_connectable_agents(settings, os.environ) if one.is_connected}
     if find_enabled_plugin(settings, os.environ):
@@ -96,7 +96,7 @@ def _describe_next_step(settings: Settings, reports: Sequence[AgentReport]) -> s
     offered = [each for each in reports if each.agent in CONNECTABLE_AGENTS.keys() - connected]
     if offered:
         most = max(offered, key=lambda each: each.sessions)
-        commands = [*filter(None, [describe_lasting_install()]), f"habitus connect {most.agent}"]
+        commands = [*filter(None, [suggest_permanent_install_command()]), f"habitus connect {most.agent}"]
         return f"Let {most.label} know the next time: {' && '.join(commands)}"
     is_taught = any(
         remark.topic in (RemarkTopic.RULE, RemarkTopic.LESSON) for each in reports for remark in each.remarks
@@ -120,7 +120,7 @@ class TopFindingsPrinter:
     # The findings shown, and how many agents have each.
     _shown: dict[tuple[RemarkTopic, str], int] = field(default_factory=dict)
 
-    def print_session_findings(self, reports: Sequence[AgentReport]) -> None:
+    def print_session_findings(self, reports: Sequence[AgentAuditReport]) -> None:
         """Print what was read, and what keeps failing with its remedy."""
         if self.is_quiet:
             return
@@ -131,7 +131,7 @@ class TopFindingsPrinter:
             self._print_and_count_lines(f"{report.label}: {counts}.", style="bold")
         self._print_urgent_findings_that_fit(reports)
 
-    def print_skill_findings(self, reports: Sequence[AgentReport]) -> None:
+    def print_skill_findings(self, reports: Sequence[AgentAuditReport]) -> None:
         """Print what is wrong with the skills, and how many findings are left."""
         if self.is_quiet:
             return
@@ -142,7 +142,7 @@ class TopFindingsPrinter:
         if left:
             self._print_and_count_lines(f"And {left} more: habitus check --verbose", style="dim")
 
-    def _print_urgent_findings_that_fit(self, reports: Sequence[AgentReport]) -> None:
+    def _print_urgent_findings_that_fit(self, reports: Sequence[AgentAuditReport]) -> None:
         topics = list(RemarkTopic)
         found: dict[tuple[RemarkTopic, str], dict[str, AgentRemark]] = {}
         for report in reports:
@@ -166,15 +166,15 @@ class TopFindingsPrinter:
         output.print_line(text, style=style)
 
 
-def _print_all_findings_of_agent(report: AgentReport) -> None:
+def _print_all_findings_of_agent(report: AgentAuditReport) -> None:
     """Print every finding in full."""
-    _print_finding_counts(report)
+    _print_skill_session_and_call_counts(report)
     for remark in report.remarks:
         output.print_line(f"  {remark.topic.value}: {remark.what}")
         output.print_line(f"    {remark.hint}", style="green")
 
 
-def _print_finding_counts(report: AgentReport) -> None:
+def _print_skill_session_and_call_counts(report: AgentAuditReport) -> None:
     counts = f"{output.format_quantity(report.skills, 'skill')}, {output.format_quantity(report.sessions, 'session')}"
     nothing = "" if report.remarks else " Nothing to fix."
     output.print_line(
@@ -190,7 +190,7 @@ h2 { margin-top: 2rem; } li { margin: .8rem 0; } code { background: #eee; paddin
 """
 
 
-def render_html_report(reports: Sequence[AgentReport], now: datetime) -> str:
+def render_html_report(reports: Sequence[AgentAuditReport], now: datetime) -> str:
     """Return the reports as a self-contained HTML page."""
     # The page is sent to colleagues: its policy forbids scripts and requests, whatever a transcript holds.
     return f"""<!doctype html>
@@ -204,7 +204,7 @@ def render_html_report(reports: Sequence[AgentReport], now: datetime) -> str:
 """
 
 
-def _render_agent_section(report: AgentReport) -> str:
+def _render_agent_section(report: AgentAuditReport) -> str:
     items = "".join(map(_render_finding_as_list_item, report.remarks)) or "<li>Nothing to fix.</li>"
     counts = f"{report.skills} skills, {report.sessions} sessions, {report.calls} calls"
     return f"<h2>{escape(report.label)}</h2><p>{counts}</p><ul>{items}</ul>"

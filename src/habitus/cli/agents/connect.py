@@ -22,7 +22,7 @@ from habitus.cli.completion import JsonOption, YesOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
 from habitus.hosts.known_agents import CONNECTABLE_AGENTS, SYNCED_AGENTS, AgentHook, ConfigScope, get_agent
-from habitus.sandbox.credentials.vault import open_redactor
+from habitus.sandbox.credentials.vault import build_redactor_with_vault_secrets
 from habitus.settings import Settings
 
 AgentArgument = Annotated[
@@ -128,7 +128,7 @@ def _show_and_confirm_connection_plan(
 
 def _print_config_diffs(settings: Settings, planned: use_case.ConnectionPlan) -> None:
     # An agent's config may contain API keys.
-    redactor = open_redactor(settings.home, os.environ)
+    redactor = build_redactor_with_vault_secrets(settings.home, os.environ)
     if planned.experimental_reason:
         output.print_line(f"Experimental: {planned.experimental_reason}.", style="yellow")
     for change in planned.changes:
@@ -152,7 +152,7 @@ def _print_connection_result(
 
 
 def _build_connection_report(settings: Settings, planned: use_case.ConnectionPlan) -> use_case.ConnectionReport:
-    redactor = open_redactor(settings.home, os.environ)
+    redactor = build_redactor_with_vault_secrets(settings.home, os.environ)
     return use_case.build_connection_report(planned, lambda text: redactor.redact(text).text)
 
 

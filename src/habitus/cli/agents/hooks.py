@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from habitus.app import read_settings
-from habitus.app.other_agents.connecting import write_plugin_hook_command_file
+from habitus.app.other_agents.connecting import write_hook_command_file_or_get_warning
 from habitus.app.other_agents.hook_server import IDLE_S, run_hook_daemon
 from habitus.cli import output
 
@@ -23,7 +23,7 @@ def serve_hooks(
 ) -> None:
     """Answer the hooks of connected agents; the first hook starts it in the background."""
     if note:
-        if said := write_plugin_hook_command_file(read_settings(context.find_root().obj), os.environ):
+        if said := write_hook_command_file_or_get_warning(read_settings(context.find_root().obj), os.environ):
             output.print_line(said)
         return
     asyncio.run(run_hook_daemon(read_settings(context.find_root().obj), idle_s=idle))

@@ -26,7 +26,7 @@ from habitus.cli.operating.up import ServerAddress, serve_web_and_mcp
 from habitus.llm.model import AssistantMessage
 from habitus.llm.providers.known_providers import list_provider_key_variables
 from habitus.llm.scripted import ScriptedModel, calls, says
-from habitus.sandbox.machine import describe_protections, probe_machine
+from habitus.sandbox.machine import list_protection_statuses, probe_machine
 from habitus.settings import DetectorActivityMode
 from habitus.web.home_pool import HomePool
 
@@ -55,7 +55,7 @@ def show_tour(
 
 
 def _play_tour_and_print_next_steps(home: Path | None, *, serve: bool = False) -> None:
-    with play_tour(home) as habitus:
+    with play_tour_and_yield_habitus(home) as habitus:
         if serve and sys.stdin.isatty() and sys.stdout.isatty():
             output.print_line()
             output.print_line("The results are on a web page; press 'q' to stop.", style="bold")
@@ -64,7 +64,7 @@ def _play_tour_and_print_next_steps(home: Path | None, *, serve: bool = False) -
 
 
 @contextmanager
-def play_tour(home: Path | None) -> Iterator[Habitus]:
+def play_tour_and_yield_habitus(home: Path | None) -> Iterator[Habitus]:
     """Play the tour from start to end, then yield its home, which is deleted afterwards unless it was given."""
     with tempfile.TemporaryDirectory(prefix="habitus-tour-") as scratch:
         settings = read_settings(home or Path(scratch) / "home")
@@ -99,7 +99,7 @@ def print_next_steps() -> None:
 
 def _describe_isolation(habitus: Habitus) -> str:
     """Return a sentence on how code is isolated on this machine."""
-    protections = describe_protections(probe_machine())
+    protections = list_protection_statuses(probe_machine())
     missing = [protection.name for protection in protections if not protection.is_on]
     if not missing:
         return f"Code runs isolated: {', '.join(protection.name for protection in protections)}."
@@ -172,10 +172,10 @@ async def _play_scene(session: Session, model: ScriptedModel, scene: TourScene) 
     model.follow_script(scene.steps)
     speaking = ""
     async for seen in session.turn_stream(scene.request):
-        speaking = _print_turn_event(seen, speaking)
+        speaking = _print_event_and_return_unprinted_text(seen, speaking)
 
 
-def _print_turn_event(seen: stream.TurnEvent, speaking: str) -> str:
+def _print_event_and_return_unprinted_text(seen: stream.TurnEvent, speaking: str) -> str:
     """Print an event of the turn; return the model's text that is not printed yet."""
     match seen:
         case stream.ReplyDelta(text=text):

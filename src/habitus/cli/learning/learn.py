@@ -22,7 +22,7 @@ from habitus.cli.completion import JsonOption
 from habitus.cli.opening import open_habitus
 from habitus.errors import Refused
 from habitus.learning.remedies.findings import RemedyCoverageCounts
-from habitus.learning.transcripts.applying import LessonApplyResult, LessonBatch
+from habitus.learning.transcripts.applying import LessonBatch, TranscriptLessonRecordingCounts
 from habitus.learning.transcripts.firings import DetectorFiring
 from habitus.llm.model import SessionModels
 from habitus.memory.model import Engram
@@ -77,11 +77,11 @@ def learn_from_transcripts(
         with _collect_saved_lessons(habitus, apply) as made:
             with _show_learning_progress_bar(as_json, len(paths)) as (turn_done, file_done):
                 for path in paths:
-                    study.read_file(path, turn_done)
+                    study.study_file(path, turn_done)
                     file_done()
                 if not files:
-                    study.read_journal_sessions()
-                study.find_repeated_procedures()
+                    study.study_journal_sessions()
+                study.collect_repeated_procedures()
             if is_refused:
                 raise Refused(
                     f"{_describe_amount_of_failures_to_send(study.send_size_preview)} would be sent to {model}.",
@@ -296,7 +296,9 @@ def _print_tokens_spent_and_lessons_written(report: studying.TranscriptStudyRepo
     output.print_line(f"This run: {sent}, {kept}{more}.")
 
 
-def _print_applied_lessons(context: typer.Context, applied: LessonApplyResult, made: Sequence[Engram]) -> None:
+def _print_applied_lessons(
+    context: typer.Context, applied: TranscriptLessonRecordingCounts, made: Sequence[Engram]
+) -> None:
     lessons = ", ".join(f"{count} {status}" for status, count in applied.lessons.items()) or "nothing new"
     output.print_line(
         f"Lessons: {lessons}." + (f" Skill uses counted: {applied.skill_uses}." if applied.skill_uses else "")

@@ -240,7 +240,7 @@ def show_or_edit_identity(
         print_use_case_result(context, now, _print_identity_text, as_json=as_json)
 
 
-def _print_identity_text(context: typer.Context, result: use_case.IdentityDetails) -> None:
+def _print_identity_text(context: typer.Context, result: use_case.AssistantIdentityDetails) -> None:
     output.print_line(result.text)
 
 

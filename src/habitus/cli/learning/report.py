@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from habitus.app.learning.report_rows import ReportRowPage
+from habitus.app.learning.report_rows import ReportDrillDownPage
 from habitus.app.learning.reporting import MonthlyLearningReport
 from habitus.cli import inputs, output
 from habitus.text import format_dollars
@@ -46,7 +46,7 @@ def print_result_of_show_report(context: typer.Context, result: MonthlyLearningR
     output.print_line(f"What is behind a number: {rows_of}", style="dim")
 
 
-def print_result_of_list_report_rows(context: typer.Context, result: ReportRowPage) -> None:
+def print_result_of_list_report_rows(context: typer.Context, result: ReportDrillDownPage) -> None:
     rows = [
         (
             one.turn or (f"proposal {one.proposal}" if one.proposal else one.skill),

@@ -10,7 +10,7 @@ import typer
 from habitus.app import Habitus
 from habitus.app.library.undoing import RollbackResult, UndoResult
 from habitus.app.use_cases import undoing
-from habitus.app.use_cases.pausing import PauseStatus
+from habitus.app.use_cases.pausing import LearningPauseStatus
 from habitus.cli import inputs, output
 from habitus.skills.layers.layer import USER_LAYER
 
@@ -51,10 +51,10 @@ def print_result_of_undo_changes(context: typer.Context, result: UndoResult) -> 
         output.print_line_to_stderr(f"habitus: {kept}")
 
 
-def print_result_of_pause_learning(context: typer.Context, result: PauseStatus) -> None:
+def print_result_of_pause_learning(context: typer.Context, result: LearningPauseStatus) -> None:
     since = "" if result.paused is None else inputs.format_timestamp(result.paused.since)
     output.print_line(f"Paused since {since}. Changes by people are still possible.")
 
 
-def print_result_of_resume_learning(context: typer.Context, result: PauseStatus) -> None:
+def print_result_of_resume_learning(context: typer.Context, result: LearningPauseStatus) -> None:
     output.print_line("Learning has resumed." if result.undo else "Nothing was paused.")

@@ -34,7 +34,7 @@ class ServerProcessOptions:
     number: int = 0
 
     @classmethod
-    def parse(cls, inherited: str) -> ServerProcessOptions:
+    def parse_inherited_socket_and_number(cls, inherited: str) -> ServerProcessOptions:
         """Read 'SOCKET:NUMBER' as a parent gave it; empty for the only process."""
         if not inherited:
             return cls()

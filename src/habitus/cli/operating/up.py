@@ -74,7 +74,7 @@ def start_web_server(
     if workers > 1:
         run_server_processes(context, host, port, workers, with_jobs=with_jobs)
         return
-    process = ServerProcessOptions.parse(inherited)
+    process = ServerProcessOptions.parse_inherited_socket_and_number(inherited)
     with open_habitus(context, is_server=True) as habitus:
         unlock_vault(habitus)
         place = ServerAddress(

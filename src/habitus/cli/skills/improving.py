@@ -15,9 +15,9 @@ from habitus.app import Habitus
 from habitus.app.learning.climbing import StageClimbPlanOrResult
 from habitus.app.learning.improve_store import open_improve_store
 from habitus.app.learning.improving import (
+    forecast_requested_improvement,
     open_drafting_models,
     plan_skill_trial,
-    preview_improve_run,
     run_planned_skill_trial,
 )
 from habitus.app.learning.solving import describe_solver_access
@@ -36,7 +36,7 @@ from habitus.improve.plan import ImproveRequest
 from habitus.improve.report import CandidateReport, VersionComparison, build_candidate_report
 from habitus.improve.rollouts import RolloutRunner
 from habitus.improve.store import ImproveStore
-from habitus.improve.trials import TrialPlan, read_trial_tasks
+from habitus.improve.trials import TrialPlan, parse_trial_tasks
 from habitus.jobs.model import Job
 from habitus.jobs.queue import JobQueue
 from habitus.learning.budget import BudgetedModel, RunBudget, RunLimits
@@ -100,7 +100,7 @@ def improve_skill(
     powers = [describe_solver_access(request.solver)] if request.solver else []
     with open_habitus(context) as habitus:
         refuse_unreviewed_foreign_tasks(habitus, request.skill)
-        plan = preview_improve_run(habitus, request)
+        plan = forecast_requested_improvement(habitus, request)
         cost = f"A run takes {plan.cost_text}."
         if dry_run:
             output.print_command_result(context, as_json, plan, *plan.lines, *powers, cost)
@@ -354,7 +354,7 @@ def run_skill_trial(
     limits = RunLimits.parse(budget)
     with open_habitus(context, model=model) as habitus:
         given = (
-            read_trial_tasks(inputs.read_text_of_file_or_stdin(str(cases)), about=str(cases))
+            parse_trial_tasks(inputs.read_text_of_file_or_stdin(str(cases)), about=str(cases))
             if cases is not None
             else ()
         )

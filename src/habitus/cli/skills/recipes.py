@@ -105,7 +105,7 @@ def mine_recipes(
         mining = RepeatedProcedureFinder(habitus)
         if files:
             mining.add_turns_of_transcripts(studying.find_transcripts(files))
-        mining.find_suggestions()
+        mining.collect_suggestion_drafts()
         if (
             models is not None
             and mining.suggestions_from_requests

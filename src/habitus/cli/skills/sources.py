@@ -20,7 +20,7 @@ from habitus.app.conversations import secrets
 from habitus.app.home import Home
 from habitus.app.library import importing
 from habitus.app.library.importing import ExportResult, ImportOptions, ImportResult, UpdateResult
-from habitus.app.library.publishing import PublishedSite
+from habitus.app.library.publishing import PublishSkillsResult
 from habitus.app.use_cases import sources
 from habitus.cli import output
 from habitus.cli.opening import open_habitus
@@ -30,7 +30,7 @@ from habitus.skills.sources.importing import (
     ImportOutcome,
     ImportVerdict,
     NameConflictResolution,
-    hold_conflict_for_review,
+    always_hold_name_conflict,
 )
 
 # The rule at the end of a finding.
@@ -125,7 +125,7 @@ def print_result_of_export_skills(
     output.print_line(f"Wrote {wrote} as '{result.format}' to {request.to}.")
 
 
-def print_result_of_publish_skills(context: typer.Context, result: PublishedSite, folder: Path) -> None:
+def print_result_of_publish_skills(context: typer.Context, result: PublishSkillsResult, folder: Path) -> None:
     skills = output.format_quantity(len(result.skills), "skill")
     output.print_line(f"{skills} in {folder}: {', '.join(result.skills) or 'none'}.")
     for name, claim in result.claims.items():
@@ -152,7 +152,7 @@ def _interactive_import_options(
             # Without a person to ask, a name conflict is held for review.
             choose=_resolve_name_conflict_by_replacing
             if replace
-            else hold_conflict_for_review
+            else always_hold_name_conflict
             if is_alone
             else _ask_about_name_conflict,
             reach=DownloadPolicy() if is_alone else DownloadPolicy(may_follow=_ask_whether_to_follow_redirect),
@@ -215,7 +215,7 @@ def _print_import_result(home: Home, taken: ImportResult) -> None:
         output.print_line(
             f"{output.format_quantity(len(asking), 'skill')} {asks} for secrets; see 'habitus secrets list'."
         )
-    for name, finding in importing.list_similar_skills(home.skills, home.finder, taken):
+    for name, finding in importing.list_near_duplicates(home.skills, home.finder, taken):
         output.print_line(f"note      {name}: {finding}", style="yellow")
 
 

@@ -24,7 +24,7 @@ _SHOWN_CHARS = 120
 @lru_cache(maxsize=512)
 def make_error_signature(error: str) -> str:
     """Return the same text for the same kind of error; empty if the error says nothing."""
-    text = _get_traceback_error(_replace_json_with_its_message(error[:MAX_ERROR_CHARS].strip()))
+    text = _replace_traceback_with_its_error(_replace_json_with_its_message(error[:MAX_ERROR_CHARS].strip()))
     for pattern, placeholder in _PLACEHOLDERS:
         text = pattern.sub(placeholder, text)
     return " ".join(text.split())
@@ -92,7 +92,7 @@ def _find_envelope_message(envelope: object) -> str:
     return ""
 
 
-def _get_traceback_error(text: str) -> str:
+def _replace_traceback_with_its_error(text: str) -> str:
     if not text.startswith("Traceback (most recent call last)"):
         return text
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith((" ", "\t"))]

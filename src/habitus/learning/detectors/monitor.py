@@ -32,7 +32,7 @@ class MonitorMode(StrEnum):
     ACTIVE = "active"
 
 
-def assume_rule_unknown(rule: str) -> bool:
+def never_has_similar_rule(rule: str) -> bool:
     """Treat every rule as new."""
     return False
 
@@ -41,11 +41,11 @@ class ACC:
     """Monitors one turn at a time for errors. It only returns lessons; the caller stores them."""
 
     def __init__(
-        self, mode: MonitorMode | str = MonitorMode.PASSIVE, has_similar: Callable[[str], bool] = assume_rule_unknown
+        self, mode: MonitorMode | str = MonitorMode.PASSIVE, has_similar: Callable[[str], bool] = never_has_similar_rule
     ) -> None:
         self.mode = MonitorMode(mode)
         self._has_similar = has_similar
-        self._turn = _TurnEventsAndNudges()
+        self._turn = _CurrentTurnRecord()
         # Tools may report from threads.
         self._lock = threading.Lock()
 
@@ -114,7 +114,7 @@ class ACC:
     def end_turn_and_return_events(self) -> tuple[AgentEvent, ...]:
         """End the turn and return its events; later events belong to the next turn."""
         with self._lock:
-            ended, self._turn = self._turn, _TurnEventsAndNudges()
+            ended, self._turn = self._turn, _CurrentTurnRecord()
         return tuple(ended.events)
 
     def filter_new_lessons(self, lessons: Iterable[DetectorLesson]) -> tuple[DetectorLesson, ...]:
@@ -128,7 +128,7 @@ class ACC:
     def drop_cancelled_turn_events(self) -> None:
         """Drop the events of a cancelled turn, which say nothing about the agent."""
         with self._lock:
-            self._turn = _TurnEventsAndNudges()
+            self._turn = _CurrentTurnRecord()
 
     def _append_event(self, event: AgentEvent) -> None:
         if self.mode is not MonitorMode.OFF:
@@ -144,7 +144,7 @@ class ACC:
 
 
 @dataclass
-class _TurnEventsAndNudges:
+class _CurrentTurnRecord:
     events: list[AgentEvent] = field(default_factory=list)
     nudged: dict[str, DetectorLesson] = field(default_factory=dict)  # by detector
 

@@ -128,7 +128,7 @@ def detect_severity_climb(events: Sequence[AgentEvent]) -> DetectorLesson | None
 def detect_orphaned_tool_call(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if a call never got a result; only meaningful for finished rounds."""
     orphans = [
-        call.call_event for call in ToolCallRecord.from_events(events) if call.call_event and not call.result_event
+        call.call_event for call in ToolCallRecord.list_from_events(events) if call.call_event and not call.result_event
     ]
     return make_detector_lesson("orphaned_tool_call", orphans) if orphans else None
 
@@ -139,13 +139,15 @@ def detect_repeated_call_or_question(events: Sequence[AgentEvent]) -> DetectorLe
     Something new in between starts the count again. A status may change between two reads, so only the third one
     counts. A search gives the same answer the second time, also with its words in another order.
     """
-    answered = [call for call in ToolCallRecord.from_events(events) if call.call_event and call.success is not False]
+    answered = [
+        call for call in ToolCallRecord.list_from_events(events) if call.call_event and call.success is not False
+    ]
     return _detect_repeated_question(answered) or _detect_repeated_call(answered)
 
 
 def detect_ping_pong(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if two calls alternate, twice each, with unchanged results."""
-    made = [call for call in ToolCallRecord.from_events(events) if call.call_event]
+    made = [call for call in ToolCallRecord.list_from_events(events) if call.call_event]
     for first, second, third, fourth in zip(made, made[1:], made[2:], made[3:], strict=False):
         takes_turns = _is_same_call_and_result(first, third) and _is_same_call_and_result(second, fourth)
         if takes_turns and _make_call_key(first) != _make_call_key(second):
@@ -156,7 +158,7 @@ def detect_ping_pong(events: Sequence[AgentEvent]) -> DetectorLesson | None:
 def detect_different_calls_with_same_result(events: Sequence[AgentEvent]) -> DetectorLesson | None:
     """Fire if three different calls of one tool in a row had the same result."""
     run: list[ToolCallRecord] = []
-    for call in ToolCallRecord.from_events(events):
+    for call in ToolCallRecord.list_from_events(events):
         if call.success is not True or not _has_informative_result(call):
             continue
         if run and (call.name != run[0].name or _get_result_digest(call) != _get_result_digest(run[0])):
@@ -414,12 +416,12 @@ def hide_killed_cell_outcomes_from_detector(detector: str, events: Sequence[Agen
         return events
     rounds = {event.round_idx for event in _filter_events_by_kind(events, EventKind.SCRATCHPAD_KILLED)}
     return [
-        _clear_event_outcome(event) if event.round_idx in rounds and _is_cell_event(event) else event
+        _clear_event_outcome(event) if event.round_idx in rounds and _is_cell_outcome_event(event) else event
         for event in events
     ]
 
 
-def _is_cell_event(event: AgentEvent) -> bool:
+def _is_cell_outcome_event(event: AgentEvent) -> bool:
     is_of_pad = event.kind in (EventKind.SCRATCHPAD_KILLED, EventKind.SCRATCHPAD_RESULT)
     return is_of_pad or _is_scratchpad_result(event)
 

@@ -61,7 +61,7 @@ class RemedySearchResult:
 def find_remedy_in_later_calls(calls: Sequence[SessionCall], index: int) -> RemedySearchResult:
     """Align a failed call with the calls after it, and return the remedy or how it ended."""
     about = classify_error(calls[index].error)
-    found = _find_only_remedy(calls, index, about)
+    found = _find_first_remedy_or_ending(calls, index, about)
     candidates = tuple(_list_candidate_remedies(calls[index : index + 1 + WINDOW], about))
     # The line of the success had a step of its own, which may have made it work.
     steps = {step.words for step in calls[found.at].commands[:-1] if not is_read_only_command(step)}
@@ -73,7 +73,9 @@ def find_remedy_in_later_calls(calls: Sequence[SessionCall], index: int) -> Reme
     return replace(found, candidates=candidates, ending=NoRemedyReason.LEFT if is_explained else found.ending)
 
 
-def _find_only_remedy(calls: Sequence[SessionCall], index: int, about: ClassifiedError) -> RemedySearchResult:
+def _find_first_remedy_or_ending(
+    calls: Sequence[SessionCall], index: int, about: ClassifiedError
+) -> RemedySearchResult:
     failed = calls[index]
     end = min(len(calls), index + 1 + WINDOW)
     ending = NoRemedyReason.NOTHING
@@ -81,7 +83,9 @@ def _find_only_remedy(calls: Sequence[SessionCall], index: int, about: Classifie
     for at in range(index + 1, end):
         later, between = calls[at], calls[index + 1 : at]
         named += (each for each in between[-1:] if _has_run_command_named_by_error(each, failed, about))
-        has_got_further = _has_got_further(failed, later, about) or _has_left_error_behind(calls, index, at, about)
+        has_got_further = _has_got_further(failed, later, about) or _has_later_call_overcome_error(
+            calls, index, at, about
+        )
         if later.name != failed.name or not has_got_further:
             continue
         if _has_same_goal(failed, later):
@@ -131,7 +135,7 @@ def _has_got_further(failed: SessionCall, later: SessionCall, about: ClassifiedE
 _EARLY_CAUSES = (ErrorCause.PROGRAM, ErrorCause.OPTION, ErrorCause.TRANSIENT)
 
 
-def _has_left_error_behind(calls: Sequence[SessionCall], index: int, at: int, about: ClassifiedError) -> bool:
+def _has_later_call_overcome_error(calls: Sequence[SessionCall], index: int, at: int, about: ClassifiedError) -> bool:
     """Return whether a call with the same goal failed for another reason, the first error never came back, and what
     the call has more than the failed one is also in one that worked.
     """
@@ -276,7 +280,7 @@ def _list_candidate_remedies(calls: Sequence[SessionCall], about: ClassifiedErro
     )
     # What was edited in between may have helped as well as a flag.
     if about.cause.can_have_remedy and not any(call.is_edit for call in rest[:at]):
-        found += _list_added_flags(wanted, line[last], about)
+        found += _list_remedies_for_added_flags(wanted, line[last], about)
     yield from (
         remedy
         for remedy in dict.fromkeys(filter(None, found))
@@ -284,7 +288,9 @@ def _list_candidate_remedies(calls: Sequence[SessionCall], about: ClassifiedErro
     )
 
 
-def _list_added_flags(failed: ShellCommand, later: ShellCommand, about: ClassifiedError) -> Iterator[Remedy | None]:
+def _list_remedies_for_added_flags(
+    failed: ShellCommand, later: ShellCommand, about: ClassifiedError
+) -> Iterator[Remedy | None]:
     """Yield a remedy for each flag that the later command has in addition, with its value."""
     if not set(failed.non_flag_args) <= set(later.args):
         return  # it did something else, such as giving up with `--abort`

@@ -194,7 +194,7 @@ def pair_calls_with_results(
     """Yield the calls that returned, in the order in which they did."""
     seen = list(events)
     order = {id(event): number for number, event in enumerate(seen)}
-    made = SessionCall.from_events(seen, turn=turn, project=project)
+    made = SessionCall.list_from_events(seen, turn=turn, project=project)
     done = [call for call in made if call.call_event and call.result_event]
     for call in sorted(done, key=lambda call: order[id(call.result_event)]):
         yield replace(call, success=False, error=call.failure_like_line) if _is_failure_hidden_by_pipe(call) else call

@@ -115,7 +115,7 @@ def find_corrections_in_utterances(said: Iterable[UserUtterance], turn: str) -> 
             rules = _find_rules_in_message(text, is_stopped=after is not None)
             for rule in rules:
                 yield _make_correction(rule, after, turn, each.at)
-            for remark in _find_sentences_outside_rules(text, rules):
+            for remark in _find_possible_restatements_of_rules(text, rules):
                 made = _make_correction(remark, None, turn, each.at)
                 is_standing = made.is_standing and not (_REPORTED.search(remark) or _TOLD_OF_THINGS.search(remark))
                 yield replace(made, is_standing=is_standing, is_remark=True)
@@ -152,7 +152,7 @@ def _find_rules_in_message(said: str, *, is_stopped: bool) -> list[str]:
     return rules
 
 
-def _find_sentences_outside_rules(said: str, rules: Sequence[str]) -> Iterator[str]:
+def _find_possible_restatements_of_rules(said: str, rules: Sequence[str]) -> Iterator[str]:
     """Yield the sentences that are in no rule and may restate one."""
     for sentence in _SENTENCE.split(said.strip()):
         text = _strip_asides(sentence.strip())

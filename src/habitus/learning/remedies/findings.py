@@ -25,9 +25,9 @@ from habitus.learning.remedies.corrections import (
 )
 from habitus.learning.remedies.recurring_failures import (
     VARYING_WORD,
-    FailedCallOrStatementRow,
+    FindingOccurrence,
     RecurringFailure,
-    build_finding_row,
+    build_finding_occurrence,
     compute_cost_in_seconds,
     find_shared_beginning,
     is_probe_command,
@@ -51,7 +51,7 @@ class SupportedRemedy:
     project: str  # empty if several projects have it
     sessions: int
     last: str
-    rows: tuple[FailedCallOrStatementRow, ...]  # the failed calls that it is a remedy for, oldest first
+    rows: tuple[FindingOccurrence, ...]  # the failed calls that it is a remedy for, oldest first
     signatures: tuple[str, ...]
     traces: tuple[str, ...]  # session and turn
     against: int = 0  # sessions that contradict it
@@ -70,12 +70,12 @@ class SupportedRemedy:
         return is_enough and not (self.is_candidate and self.is_vague)
 
     @property
-    def has_failed_at_lookup(self) -> bool:
+    def is_for_failed_lookup_command(self) -> bool:
         """Whether the failed command only looked something up. A missing program is worth knowing all the same."""
         return self.remedy.cause is not ErrorCause.PROGRAM and is_probe_command(self.remedy.wrong)
 
     @property
-    def destroys_something(self) -> bool:
+    def has_destructive_step(self) -> bool:
         """Whether a step deletes or ends something, such as a lock, which is right only if nothing uses it."""
         steps = parse_shell_commands(quote_for_shell(self.remedy.right)) if not self.remedy.tool else ()
         return any(step.program in _DESTROYING_PROGRAMS for step in steps)
@@ -106,7 +106,7 @@ class ProposedRule:
     project: str
     sessions: int  # in which it was stated
     traces: tuple[str, ...]
-    rows: tuple[FailedCallOrStatementRow, ...]  # its statements, oldest first
+    rows: tuple[FindingOccurrence, ...]  # its statements, oldest first
 
     @property
     def is_worth_proposing(self) -> bool:
@@ -137,7 +137,7 @@ class RemedyFindings:
 def collect_remedy_findings(sessions: Iterable[SessionFailuresAndCorrections]) -> RemedyFindings:
     seen = sorted({facts.session: facts for facts in sessions}.values(), key=lambda facts: (facts.last, facts.session))
     held = _merge_remedies_across_projects(_list_remedies_with_support(seen))
-    lessons = _keep_one_for_each_failure([each for each in held if each.is_worth_proposing])
+    lessons = _drop_candidates_for_covered_failures([each for each in held if each.is_worth_proposing])
     return RemedyFindings(
         failures=list_recurring_failures_by_cost(seen),
         lessons=lessons,
@@ -149,10 +149,10 @@ def collect_remedy_findings(sessions: Iterable[SessionFailuresAndCorrections]) -
     )
 
 
-def _keep_one_for_each_failure(held: Sequence[SupportedRemedy]) -> tuple[SupportedRemedy, ...]:
+def _drop_candidates_for_covered_failures(held: Sequence[SupportedRemedy]) -> tuple[SupportedRemedy, ...]:
     """Drop candidates for whose failures another remedy has more support."""
     kept: list[SupportedRemedy] = []
-    covered = set[FailedCallOrStatementRow]()
+    covered = set[FindingOccurrence]()
     for each in sorted(held, key=lambda each: (each.is_candidate, -each.sessions)):
         if not each.is_candidate or covered.isdisjoint(each.rows):
             kept.append(each)
@@ -289,7 +289,7 @@ def _merge_into_supported_remedy(support: _Support) -> SupportedRemedy:
         project=last_facts.project,
         sessions=len(sessions),
         last=max(failure.at or facts.last for facts, failure, _ in support),
-        rows=tuple(build_finding_row(facts, failure) for facts, failure, _ in support),
+        rows=tuple(build_finding_occurrence(facts, failure) for facts, failure, _ in support),
         signatures=tuple(dict.fromkeys(failure.signature for _, failure, _ in support)),
         traces=tuple(traces),
         is_in_error=all(failure.is_remedy_in_error for _, failure, _ in support),
@@ -413,7 +413,7 @@ def _list_proposed_rules(seen: Sequence[SessionFailuresAndCorrections]) -> tuple
                 project=members[-1][0].project if len(projects) == 1 else "",
                 sessions=len(sessions),
                 traces=tuple(f"{each.file or each.session} turn {said.turn}" for each, said in members),
-                rows=tuple(build_finding_row(each, said) for each, said in members),
+                rows=tuple(build_finding_occurrence(each, said) for each, said in members),
             )
         )
     return tuple(sorted(rules, key=lambda rule: (-rule.sessions, not rule.correction.is_standing)))

@@ -57,7 +57,7 @@ def _only_examines(words: tuple[str, ...], signature: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FailedCallOrStatementRow:
+class FindingOccurrence:
     """A failed call that a finding counts, with its cost, or a statement of a rule."""
 
     session: str
@@ -78,7 +78,7 @@ class RecurringFailure:
     tool: str
     project: str
     sessions: int
-    rows: tuple[FailedCallOrStatementRow, ...]  # what `calls` counts, oldest first
+    rows: tuple[FindingOccurrence, ...]  # what `calls` counts, oldest first
     last: str
     signature: str
     command: str = ""  # the last failing command line; empty for tools
@@ -113,7 +113,7 @@ def list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections
             groups[failure.signature, failure.tool, facts.project].append((facts, failure))
     found = []
     for (signature, tool, project), members in groups.items():
-        rows = tuple(build_finding_row(facts, failure) for facts, failure in members)
+        rows = tuple(build_finding_occurrence(facts, failure) for facts, failure in members)
         # What a lookup met, other commands may meet as well, and they name it better.
         telling = [one for one in members if not _only_examines(one[1].words, signature)] or members
         endings = {failure.ending for _, failure in members}
@@ -138,22 +138,22 @@ def list_recurring_failures_by_cost(seen: Sequence[SessionFailuresAndCorrections
     return tuple(one[-1] for one in sorted(found, key=lambda one: one[:3]))
 
 
-def build_finding_row(
+def build_finding_occurrence(
     facts: SessionFailuresAndCorrections, found: FailedCallDetails | UserCorrection
-) -> FailedCallOrStatementRow:
+) -> FindingOccurrence:
     # Of the journal's sessions, the file is the session.
     file = "" if facts.file == facts.session else facts.file
-    row = FailedCallOrStatementRow(session=facts.session, file=file, turn=found.turn, at=found.at)
+    row = FindingOccurrence(session=facts.session, file=file, turn=found.turn, at=found.at)
     if isinstance(found, UserCorrection):
         return row
     return replace(row, calls=found.calls, seconds=round(found.seconds, 1))
 
 
-def sum_minutes(rows: Iterable[FailedCallOrStatementRow]) -> float:
+def sum_minutes(rows: Iterable[FindingOccurrence]) -> float:
     return round(sum(row.seconds for row in rows) / 60, 1)
 
 
-def compute_cost_in_seconds(rows: Sequence[FailedCallOrStatementRow]) -> float:
+def compute_cost_in_seconds(rows: Sequence[FindingOccurrence]) -> float:
     """Return the cost of failed calls, in seconds."""
     return sum(row.seconds + 20 * row.calls for row in rows)
 

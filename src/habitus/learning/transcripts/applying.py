@@ -28,7 +28,7 @@ TOOLS_TOPIC = "tools"
 
 
 @dataclass(slots=True)
-class LessonApplyResult:
+class TranscriptLessonRecordingCounts:
     """The lessons that were stored or rejected, and the skill uses that were counted."""
 
     # By the status that memory returned.
@@ -58,7 +58,7 @@ class LessonBatch:
 
 
 @dataclass(slots=True)
-class LessonApplier:
+class TranscriptLessonRecorder:
     """Stores the lessons of studied turns in memory."""
 
     keeper: LessonSink
@@ -68,7 +68,7 @@ class LessonApplier:
     count_skill: Callable[[SkillUse], bool]
     user: str = ""
     project: str = ""
-    applied: LessonApplyResult = field(default_factory=LessonApplyResult)
+    applied: TranscriptLessonRecordingCounts = field(default_factory=TranscriptLessonRecordingCounts)
 
     def build_lesson_batch_of_turn(self, studied: StudiedTurn) -> LessonBatch | None:
         """Return the lessons of a turn; None if it teaches nothing."""

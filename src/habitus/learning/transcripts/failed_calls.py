@@ -45,7 +45,7 @@ def list_failed_calls_as_cells(events: Sequence[AgentEvent]) -> list[Cell]:
             description=_find_stated_intent(call.arguments_summary),
             error=call.error or "failed",
         )
-        for call in ToolCallRecord.from_events(events)
+        for call in ToolCallRecord.list_from_events(events)
         if call.success is False
     ]
 

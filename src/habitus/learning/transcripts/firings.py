@@ -36,7 +36,7 @@ class DetectorFiringsSummary:
     rule: str
     firings: list[DetectorFiring] = field(default_factory=list)
 
-    def add(self, firing: DetectorFiring) -> None:
+    def count_firing_and_keep_if_few(self, firing: DetectorFiring) -> None:
         """Count a firing, and store it if there are not too many."""
         self.fired_count += 1
         if len(self.firings) < MAX_FIRINGS:

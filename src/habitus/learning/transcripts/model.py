@@ -290,7 +290,7 @@ _USER_REFUSAL_TEXT = re.compile(
 _USER_REASON = re.compile(r"(?:the user said|with the following feedback):\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
-def parse_user_refusal(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, str]:
+def detect_user_refusal_and_words(*fields: Mapping[str, object], texts: Iterable[str]) -> tuple[bool, str]:
     """Return whether a user refused the call, and their words; rules and hooks don't count."""
     kinds = [str(given[key]) for given in fields for key in _DENIAL_FIELDS if given.get(key)]
     spoken = [text.replace("’", "'") for text in texts]
@@ -369,7 +369,7 @@ def infer_call_outcome(
     """
     objects = [given for given in fields if isinstance(given, Mapping)]
     # A format with a flag of its own needs no object in the result to say what failed.
-    parsed = _parse_result_objects(text)
+    parsed = _parse_result_if_json_object(text)
     ended = _find_command_exit(text, (*objects, *parsed))
     said = () if has_failed is False else (text, ended.output if ended and ended.code else "")
     if is_call_refused(*objects, texts=(*said, *spoken)):
@@ -438,7 +438,7 @@ def _find_command_exit(text: str, objects: Sequence[Mapping[str, object]]) -> _C
     return None
 
 
-def _parse_result_objects(text: str) -> list[Mapping[str, object]]:
+def _parse_result_if_json_object(text: str) -> list[Mapping[str, object]]:
     """Return the object of a result that is JSON; empty if it is not."""
     if not text.lstrip().startswith("{"):
         return []

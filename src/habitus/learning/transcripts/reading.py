@@ -18,8 +18,8 @@ from habitus.learning.transcripts.model import (
     Transcript,
     TranscriptDraft,
     UserStopKind,
+    detect_user_refusal_and_words,
     infer_call_outcome,
-    parse_user_refusal,
 )
 from habitus.redact import Redactor
 
@@ -214,7 +214,7 @@ class TranscriptBuilder:
             self.draft.unread["result without a call"] += 1
             return
         reading = infer_call_outcome(call.args, text, fields=fields, has_failed=has_failed)
-        is_person, words = parse_user_refusal(texts=(text,))
+        is_person, words = detect_user_refusal_and_words(texts=(text,))
         if reading.success is None and words:
             self.draft.add_utterance(self.draft.turn, words, after=UserStopKind.REFUSED, at=at)
         elif reading.success is None and (is_person or any(map(_is_refusal_status, fields))):
@@ -289,7 +289,7 @@ def list_or_empty(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def parse_json(text: object) -> object:
+def parse_json_or_none(text: object) -> object:
     """Parse JSON from a column or a file; None if it is malformed."""
     try:
         return json.loads(text) if isinstance(text, str | bytes) else None

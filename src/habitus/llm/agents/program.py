@@ -13,7 +13,7 @@ from habitus.llm.model import TokenUsage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProgramRequest:
+class AgentProgramPrompt:
     """One request to a program, and the folder in which it runs."""
 
     system: str
@@ -33,7 +33,7 @@ class ProgramRequest:
         return Path(self.environ.get("HOME") or Path.home())
 
     @property
-    def system_prompt_file(self) -> str:
+    def path_of_written_system_prompt(self) -> str:
         """The path of a file with the system prompt, hidden from other users of the machine."""
         # Programs reject an empty file.
         return str(write_text_file(self.workspace / "system.md", self.system or "Answer the request."))
@@ -42,7 +42,7 @@ class ProgramRequest:
     def prompt_with_system_prompt(self) -> str:
         return f"{self.system}\n\n{self.prompt}".strip()
 
-    def list_model_options(self, option: str = "--model") -> tuple[str, ...]:
+    def build_model_arguments(self, option: str = "--model") -> tuple[str, ...]:
         return (option, self.model) if self.model else ()
 
     def get_user_settings_folder(self, variable: str, default: str) -> Path:
@@ -81,8 +81,8 @@ class AgentProgram:
     sign_in: str
     # Environment variables to pass on; a name that ends in `_` stands for a prefix.
     variables: tuple[str, ...]
-    build_call: Callable[[ProgramRequest], AgentProgramCommand]
-    parse_output: Callable[[str, ProgramRequest], ProgramOutput]
+    build_call: Callable[[AgentProgramPrompt], AgentProgramCommand]
+    parse_output: Callable[[str, AgentProgramPrompt], ProgramOutput]
     # The provider whose price list applies, if the program does not report its cost.
     price_provider: str = ""
     # It reports the cost with every answer.

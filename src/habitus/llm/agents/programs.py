@@ -16,8 +16,8 @@ from typing import Any
 from habitus.llm.agents.program import (
     AgentProgram,
     AgentProgramCommand,
+    AgentProgramPrompt,
     ProgramOutput,
-    ProgramRequest,
     dict_or_empty,
     format_toml_value,
     link_user_files,
@@ -37,19 +37,19 @@ QUIET_CLAUDE_ENVIRONMENT = {
 }
 
 
-def _build_claude_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_claude_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     alone = ("--safe-mode", "--tools", "", "--no-session-persistence")
     return AgentProgramCommand(
         arguments=(
             *("-p", "--output-format", "json", *alone),
-            *("--system-prompt-file", question.system_prompt_file, *question.list_model_options()),
+            *("--system-prompt-file", question.path_of_written_system_prompt, *question.build_model_arguments()),
         ),
         stdin=question.prompt,
         environ=QUIET_CLAUDE_ENVIRONMENT,
     )
 
 
-def _parse_claude_output(written: str, question: ProgramRequest) -> ProgramOutput:
+def _parse_claude_output(written: str, question: AgentProgramPrompt) -> ProgramOutput:
     for said in parse_json_objects(written):
         if said.get("type") != "result":
             continue
@@ -73,11 +73,11 @@ _DISABLED_CODEX_FEATURES = (
 )
 
 
-def _build_codex_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_codex_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     own = create_codex_home_with_sign_in(
         question,
         {
-            "model_instructions_file": question.system_prompt_file,
+            "model_instructions_file": question.path_of_written_system_prompt,
             "include_permissions_instructions": False,
             "include_environment_context": False,
             "features": dict.fromkeys(_DISABLED_CODEX_FEATURES, False),
@@ -85,13 +85,13 @@ def _build_codex_call(question: ProgramRequest) -> AgentProgramCommand:
     )
     alone = ("--ephemeral", "--skip-git-repo-check", "--ignore-rules", "--sandbox", "read-only")
     return AgentProgramCommand(
-        arguments=("exec", "--json", *alone, *question.list_model_options(), "-"),
+        arguments=("exec", "--json", *alone, *question.build_model_arguments(), "-"),
         stdin=question.prompt,
         environ={"CODEX_HOME": str(own)},
     )
 
 
-def create_codex_home_with_sign_in(question: ProgramRequest, more: Mapping[str, object]) -> Path:
+def create_codex_home_with_sign_in(question: AgentProgramPrompt, more: Mapping[str, object]) -> Path:
     """Create a home for this request with only the user's sign-in and model choice."""
     theirs, own = question.get_user_settings_folder("CODEX_HOME", ".codex"), question.workspace / "codex"
     link_user_files(theirs, own, "auth.json", "auth.lock")
@@ -105,7 +105,7 @@ def create_codex_home_with_sign_in(question: ProgramRequest, more: Mapping[str, 
     return own
 
 
-def _parse_codex_output(written: str, question: ProgramRequest) -> ProgramOutput:
+def _parse_codex_output(written: str, question: AgentProgramPrompt) -> ProgramOutput:
     text, usage, problem = "", None, ""
     for said in parse_json_objects(written):
         match said:
@@ -121,17 +121,17 @@ def _parse_codex_output(written: str, question: ProgramRequest) -> ProgramOutput
     return ProgramOutput(text=text, usage=usage, model=model, problem="" if usage is not None else problem)
 
 
-def _build_gemini_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_gemini_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     environ = create_gemini_home_with_sign_in(question, {"tools": {"core": []}, "skills": {"enabled": False}})
     alone = ("--skip-trust", "--approval-mode", "plan", "-e", "none")
     return AgentProgramCommand(
-        arguments=("-p", "", "-o", "json", *alone, *question.list_model_options("-m")),
+        arguments=("-p", "", "-o", "json", *alone, *question.build_model_arguments("-m")),
         stdin=question.prompt,
-        environ={**environ, "GEMINI_SYSTEM_MD": question.system_prompt_file},
+        environ={**environ, "GEMINI_SYSTEM_MD": question.path_of_written_system_prompt},
     )
 
 
-def create_gemini_home_with_sign_in(question: ProgramRequest, more: Mapping[str, object]) -> dict[str, str]:
+def create_gemini_home_with_sign_in(question: AgentProgramPrompt, more: Mapping[str, object]) -> dict[str, str]:
     """Make the workspace a home with only the user's sign-in; return its environment variables."""
     theirs, own = question.get_user_settings_folder("GEMINI_CLI_HOME", "") / ".gemini", question.workspace / ".gemini"
     link_user_files(theirs, own, "oauth_creds.json", "google_accounts.json", "installation_id", ".env")
@@ -153,7 +153,7 @@ def create_gemini_home_with_sign_in(question: ProgramRequest, more: Mapping[str,
     return {"HOME": str(question.workspace), "GEMINI_CLI_HOME": str(question.workspace)}
 
 
-def _parse_gemini_output(written: str, question: ProgramRequest) -> ProgramOutput:
+def _parse_gemini_output(written: str, question: AgentProgramPrompt) -> ProgramOutput:
     said = next(iter(parse_json_objects(written)), {})
     if problem := dict_or_empty(said.get("error")):
         return ProgramOutput(problem=f"{problem.get('message')} ({problem.get('code')})")
@@ -169,13 +169,13 @@ def _parse_gemini_output(written: str, question: ProgramRequest) -> ProgramOutpu
 _OPENCODE_AGENT = "answer"
 
 
-def _build_opencode_call_without_tools(question: ProgramRequest) -> AgentProgramCommand:
+def _build_opencode_call_without_tools(question: AgentProgramPrompt) -> AgentProgramCommand:
     agent = {"mode": "primary", "prompt": question.system, "permission": {"*": "deny"}}
     call = build_opencode_call(question, agent)
     return replace(call, environ={**call.environ, "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1"})
 
 
-def read_opencode_config(question: ProgramRequest) -> dict[str, Any]:
+def read_opencode_config(question: AgentProgramPrompt) -> dict[str, Any]:
     """Return the user's settings of opencode."""
     return read_json_file(
         question.get_user_settings_folder("XDG_CONFIG_HOME", ".config") / "opencode" / "opencode.json"
@@ -183,7 +183,7 @@ def read_opencode_config(question: ProgramRequest) -> dict[str, Any]:
 
 
 def build_opencode_call(
-    question: ProgramRequest, agent: Mapping[str, object], *, provider: str = ""
+    question: AgentProgramPrompt, agent: Mapping[str, object], *, provider: str = ""
 ) -> AgentProgramCommand:
     """Return a run of our own agent with only the user's sign-in and model choice, or only those of one provider."""
     places = {f"XDG_{kind.upper()}_HOME": str(question.workspace / kind) for kind in ("config", "data", "state")}
@@ -207,7 +207,7 @@ def build_opencode_call(
     return AgentProgramCommand(
         arguments=(
             *("run", "--pure", "--format", "json", "--agent", _OPENCODE_AGENT, "--title", "habitus"),
-            *question.list_model_options(),
+            *question.build_model_arguments(),
         ),
         stdin=question.prompt,
         environ={
@@ -219,7 +219,7 @@ def build_opencode_call(
     )
 
 
-def _parse_opencode_output(written: str, question: ProgramRequest) -> ProgramOutput:
+def _parse_opencode_output(written: str, question: AgentProgramPrompt) -> ProgramOutput:
     texts, usage, problem = list[str](), None, ""
     for said in parse_json_objects(written):
         match said:
@@ -241,7 +241,7 @@ def _parse_opencode_output(written: str, question: ProgramRequest) -> ProgramOut
     return ProgramOutput(text="".join(texts), usage=usage, problem=problem)
 
 
-def build_copilot_call(question: ProgramRequest, *tools: str) -> AgentProgramCommand:
+def build_copilot_call(question: AgentProgramPrompt, *tools: str) -> AgentProgramCommand:
     """Return a run in a home with only the user's sign-in, without tools unless they are given."""
     tools = tools or ("--available-tools", "none")
     own = question.workspace / "copilot"
@@ -252,13 +252,13 @@ def build_copilot_call(question: ProgramRequest, *tools: str) -> AgentProgramCom
     return AgentProgramCommand(
         arguments=(
             *("-p", question.prompt_with_system_prompt, "--output-format", "json", *tools, *alone),
-            *("--usage-output-file", str(question.workspace / "usage.json"), *question.list_model_options()),
+            *("--usage-output-file", str(question.workspace / "usage.json"), *question.build_model_arguments()),
         ),
         environ={"COPILOT_HOME": str(own), "COPILOT_AUTO_UPDATE": "false"},
     )
 
 
-def _parse_copilot_output(written: str, question: ProgramRequest) -> ProgramOutput:
+def _parse_copilot_output(written: str, question: AgentProgramPrompt) -> ProgramOutput:
     texts, problem = [], ""
     for said in parse_json_objects(written):
         match said:
@@ -277,17 +277,17 @@ def _parse_copilot_output(written: str, question: ProgramRequest) -> ProgramOutp
     return ProgramOutput(text="".join(texts), usage=usage, model=model, problem="" if texts else problem)
 
 
-def _build_pi_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_pi_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     without = ("tools", "skills", "context-files", "extensions", "prompt-templates", "themes", "session")
     return AgentProgramCommand(
         arguments=(
             *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
             *(
                 "--system-prompt",
-                question.system_prompt_file,
+                question.path_of_written_system_prompt,
                 "--append-system-prompt",
                 "",
-                *question.list_model_options(),
+                *question.build_model_arguments(),
             ),
         ),
         stdin=question.prompt,
@@ -295,7 +295,7 @@ def _build_pi_call(question: ProgramRequest) -> AgentProgramCommand:
     )
 
 
-def _parse_pi_output(written: str, question: ProgramRequest) -> ProgramOutput:
+def _parse_pi_output(written: str, question: AgentProgramPrompt) -> ProgramOutput:
     """Parse Pi's output: the last message is the answer, and the usage of all messages counts."""
     output, spent = ProgramOutput(), TokenUsage()
     for said in parse_json_objects(written):
@@ -313,18 +313,18 @@ def _parse_pi_output(written: str, question: ProgramRequest) -> ProgramOutput:
     return output
 
 
-def _build_cursor_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_cursor_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     own = question.workspace / "cursor"
     denied = {"permissions": {"allow": [], "deny": ["Read(**)", "Write(**)", "Shell(*)", "Mcp(*:*)"]}, "version": 1}
     write_text_file(own / "cli-config.json", json.dumps(denied))
     return AgentProgramCommand(
-        arguments=("-p", "--output-format", "json", "--trust", "--mode", "ask", *question.list_model_options()),
+        arguments=("-p", "--output-format", "json", "--trust", "--mode", "ask", *question.build_model_arguments()),
         stdin=question.prompt_with_system_prompt,
         environ={"CURSOR_CONFIG_DIR": str(own), "CURSOR_DATA_DIR": str(question.workspace / "data")},
     )
 
 
-def _parse_cursor_output(written: str, question: ProgramRequest) -> ProgramOutput:
+def _parse_cursor_output(written: str, question: AgentProgramPrompt) -> ProgramOutput:
     for said in parse_json_objects(written):
         if said.get("type") == "result":
             text = str(said.get("result") or "")

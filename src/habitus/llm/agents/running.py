@@ -19,7 +19,7 @@ from typing import Protocol, assert_never
 
 from habitus import operating_system
 from habitus.errors import StorageFailed
-from habitus.llm.agents.program import AgentProgram, AgentProgramCommand, ProgramOutput, ProgramRequest
+from habitus.llm.agents.program import AgentProgram, AgentProgramCommand, AgentProgramPrompt, ProgramOutput
 from habitus.llm.agents.programs import CLOUD_VARIABLES
 from habitus.llm.model import (
     AssistantMessage,
@@ -62,7 +62,7 @@ async def ask_program(
 ) -> ProgramAnswer:
     """Ask a program once; raise a one-line ProviderError with a hint on any failure."""
     async with temporary_workspace() as room:
-        question = ProgramRequest(system=system, prompt=prompt, model=model, workspace=room, environ=environ)
+        question = AgentProgramPrompt(system=system, prompt=prompt, model=model, workspace=room, environ=environ)
         call = await asyncio.to_thread(program.build_call, question)
         (empty := room / "empty").mkdir()
         return await run_program_and_parse_answer(program, question, call, empty, patience_s)
@@ -121,7 +121,7 @@ def remove_abandoned_workspaces(parent: Path, remove: Callable[[str], None]) -> 
 _SWEEP_AFTER_S = 60.0
 
 
-class CommandSandbox(Protocol):
+class SandboxCommandWrapper(Protocol):
     """Starts a program inside a box."""
 
     def wrap_command(self, command: Sequence[str], cwd: Path) -> AbstractAsyncContextManager[SandboxedCommand]: ...
@@ -142,16 +142,16 @@ class SandboxedCommand(Protocol):
 
 async def run_program_and_parse_answer(
     program: AgentProgram,
-    question: ProgramRequest,
+    question: AgentProgramPrompt,
     call: AgentProgramCommand,
     cwd: Path,
     patience_s: float,
     *,
-    box: CommandSandbox | None = None,
+    box: SandboxCommandWrapper | None = None,
 ) -> ProgramAnswer:
     """Run a program with few of the user's variables, in a box if there is one, and parse its answer."""
     command = [shutil.which(program.command, path=question.environ.get("PATH")) or program.command, *call.arguments]
-    is_passed = _is_variable_passed_without_box if box is None else is_variable_passed_into_box
+    is_passed = _is_variable_passed_without_sandbox if box is None else is_variable_passed_into_sandbox
     mine = {key: value for key, value in question.environ.items() if is_passed(program, key)}
     environ = {**mine, **call.environ, "NO_COLOR": "1"}
     if box is None:
@@ -205,17 +205,17 @@ async def _run_program(
     return process.returncode or 0, written.decode("utf-8", "replace"), complaint.decode("utf-8", "replace")
 
 
-def is_variable_passed_into_box(program: AgentProgram, variable: str) -> bool:
+def is_variable_passed_into_sandbox(program: AgentProgram, variable: str) -> bool:
     """Return whether a program may have a variable of the user's in its box."""
     own = (each for each in program.variables if each not in CLOUD_VARIABLES)
-    return _is_passed_variable(variable, (*_PASSED_INTO_BOX, *own))
+    return _is_variable_name_or_prefix_listed(variable, (*_PASSED_INTO_BOX, *own))
 
 
-def _is_variable_passed_without_box(program: AgentProgram, variable: str) -> bool:
-    return _is_passed_variable(variable, (*_PASSED_VARIABLES, *program.variables))
+def _is_variable_passed_without_sandbox(program: AgentProgram, variable: str) -> bool:
+    return _is_variable_name_or_prefix_listed(variable, (*_PASSED_VARIABLES, *program.variables))
 
 
-def _is_passed_variable(variable: str, kept: tuple[str, ...]) -> bool:
+def _is_variable_name_or_prefix_listed(variable: str, kept: tuple[str, ...]) -> bool:
     return any(variable.startswith(each) if each.endswith("_") else variable == each for each in kept)
 
 
@@ -270,7 +270,7 @@ def _shorten_error_output_to_line(problem: str) -> str:
     return (line if len(line) <= _MAX_ERROR_CHARACTERS else line[: _MAX_ERROR_CHARACTERS - 1] + "…").rstrip(".")
 
 
-def _fill_in_missing_usage(program: AgentProgram, question: ProgramRequest, output: ProgramOutput) -> TokenUsage:
+def _fill_in_missing_usage(program: AgentProgram, question: AgentProgramPrompt, output: ProgramOutput) -> TokenUsage:
     """Return the reported usage; missing token counts are estimated, and a missing cost comes from the price list."""
     counted = TokenUsage(
         input_tokens=estimate_tokens(question.prompt_with_system_prompt), output_tokens=estimate_tokens(output.text)

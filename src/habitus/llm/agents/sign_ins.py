@@ -12,8 +12,8 @@ from typing import Any
 
 from habitus.errors import Refused
 from habitus.files import open_regular_file
-from habitus.llm.agents.program import ProgramRequest, dict_or_empty
-from habitus.llm.agents.running import is_variable_passed_into_box
+from habitus.llm.agents.program import AgentProgramPrompt, dict_or_empty
+from habitus.llm.agents.running import is_variable_passed_into_sandbox
 from habitus.llm.agents.solvers import SolverProgram
 
 _MOST_CREDENTIAL_BYTES = 1 << 20
@@ -22,7 +22,7 @@ _RENEWED_BEFORE_END = timedelta(minutes=5)
 
 
 def copy_sign_in_without_refresh_token(
-    solver: SolverProgram, question: ProgramRequest, now: datetime, lasts: timedelta
+    solver: SolverProgram, question: AgentProgramPrompt, now: datetime, lasts: timedelta
 ) -> None:
     """Replace the links to the user's sign-in with copies, without other providers and without its refresh token.
 
@@ -44,7 +44,7 @@ def copy_sign_in_without_refresh_token(
             path.chmod(0o600)
 
 
-def refuse_expiring_sign_in(solver: SolverProgram, question: ProgramRequest, until: datetime) -> None:
+def refuse_expiring_sign_in(solver: SolverProgram, question: AgentProgramPrompt, until: datetime) -> None:
     """Raise `Refused` if the sign-in in the request's folder expires before `until`, or would be renewed."""
     said = _read_sign_in(solver, question)
     if solver.reuses_refresh_token(question) and _has_refresh_token(said):
@@ -55,7 +55,7 @@ def refuse_expiring_sign_in(solver: SolverProgram, question: ProgramRequest, unt
         raise Refused(what, hint=f"Renew it first: start '{solver.program.command}' once, then try again.")
 
 
-def _read_sign_in(solver: SolverProgram, question: ProgramRequest) -> dict[str, Any]:
+def _read_sign_in(solver: SolverProgram, question: AgentProgramPrompt) -> dict[str, Any]:
     """Return the sign-in, or the entry that is used of a file with several; empty if there is none."""
     said: dict[str, Any] = {}
     with suppress(ValueError, RecursionError):
@@ -98,10 +98,12 @@ def _filter_lines_of_allowed_variables(content: bytes, solver: SolverProgram) ->
         one: one.partition("=")[0].removeprefix("export ").strip()
         for one in content.decode("utf-8", "replace").splitlines()
     }
-    return "\n".join(line for line, name in lines.items() if is_variable_passed_into_box(solver.program, name)).encode()
+    return "\n".join(
+        line for line, name in lines.items() if is_variable_passed_into_sandbox(solver.program, name)
+    ).encode()
 
 
-def _decode_claims(token: str) -> dict[str, Any]:
+def _decode_jwt_claims(token: str) -> dict[str, Any]:
     with suppress(ValueError, RecursionError, IndexError):
         body = token.split(".")[1]
         return dict_or_empty(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
@@ -114,7 +116,7 @@ def _find_sign_in_expiry(said: Mapping[str, Any]) -> float | None:
         case {"claudeAiOauth": {"expiresAt": int(milliseconds)}}:
             return milliseconds / 1000
         case {"tokens": {"access_token": str(token)}}:
-            expiry = _decode_claims(token).get("exp")
+            expiry = _decode_jwt_claims(token).get("exp")
             return float(expiry) if isinstance(expiry, int | float) else None
         case {"expiry_date": int(milliseconds)}:
             return milliseconds / 1000

@@ -12,7 +12,7 @@ from habitus.errors import Invalid, Refused, did_you_mean
 from habitus.llm.agents.program import (
     AgentProgram,
     AgentProgramCommand,
-    ProgramRequest,
+    AgentProgramPrompt,
     dict_or_empty,
     link_user_files,
     read_json_file,
@@ -34,31 +34,31 @@ class SolverProgram:
     """An agent program that solves tasks. It has the same tools for every task: a task file grants none."""
 
     program: AgentProgram
-    build_call: Callable[[ProgramRequest], AgentProgramCommand]
+    build_call: Callable[[AgentProgramPrompt], AgentProgramCommand]
     # The folder in its home with the skills it reads.
     skills: str
     # A pattern for the transcripts it writes there.
     transcripts: str
     # Returns the hosts of the provider that it uses, for its requests and to renew its sign-in.
-    find_hosts: Callable[[ProgramRequest], tuple[str, ...]]
+    find_hosts: Callable[[AgentProgramPrompt], tuple[str, ...]]
     # The file in its home with the sign-in, and the entry that is used of a file with others.
     sign_in: str = ""
     sign_in_entry: str = ""
     # Returns the provider of a program that has several: its entry of the sign-in is the only one that is needed.
-    find_provider: Callable[[ProgramRequest], str] = lambda question: ""
+    find_provider: Callable[[AgentProgramPrompt], str] = lambda question: ""
     # Returns the user's own file with the sign-ins at those providers, and where it can sign in without a key.
-    find_user_sign_in: Callable[[ProgramRequest], Path] = lambda question: Path()
+    find_user_sign_in: Callable[[AgentProgramPrompt], Path] = lambda question: Path()
     oauth_providers: tuple[str, ...] = ()
     # Returns whether a renewal replaces no secret: it can be done in a copy.
-    reuses_refresh_token: Callable[[ProgramRequest], bool] = lambda question: False
+    reuses_refresh_token: Callable[[AgentProgramPrompt], bool] = lambda question: False
 
-    def list_provider_addresses_from_environment(self, question: ProgramRequest) -> list[str]:
+    def list_provider_addresses_from_environment(self, question: AgentProgramPrompt) -> list[str]:
         """Return the addresses of its provider that the environment names."""
         provider = self.find_provider(question)
         used = _PROVIDERS[provider].variables if provider in _PROVIDERS else () if provider else self.program.variables
         return [value for key, value in question.environ.items() if key.endswith("_BASE_URL") and key.startswith(used)]
 
-    def remove_keys_of_other_providers(self, question: ProgramRequest) -> ProgramRequest:
+    def remove_keys_of_other_providers(self, question: AgentProgramPrompt) -> AgentProgramPrompt:
         """Return the request without the variables of known providers that it does not use."""
         provider = self.find_provider(question)
         if provider not in _PROVIDERS:
@@ -77,7 +77,7 @@ def find_solver_program(name: str) -> SolverProgram:
     raise Invalid(f"'{name}' solves no tasks.", hint=near or f"These do: {', '.join(SOLVERS)}; or leave it to ours.")
 
 
-def _build_claude_solver_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_claude_solver_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     own = question.workspace / ".claude"
     link_user_files(question.get_user_settings_folder("CLAUDE_CONFIG_DIR", ".claude"), own, ".credentials.json")
     return AgentProgramCommand(
@@ -85,7 +85,7 @@ def _build_claude_solver_call(question: ProgramRequest) -> AgentProgramCommand:
             *("-p", "--output-format", "json", "--strict-mcp-config", "--setting-sources", "user"),
             *("--tools", "Skill,Read,Glob,Grep,Write,Edit,Bash", "--allowedTools", "Skill,Bash"),
             *("--permission-mode", "acceptEdits"),
-            *question.list_model_options(),
+            *question.build_model_arguments(),
         ),
         stdin=question.prompt,
         environ={**QUIET_CLAUDE_ENVIRONMENT, "HOME": str(question.workspace), "CLAUDE_CONFIG_DIR": str(own)},
@@ -104,28 +104,28 @@ _DISABLED_SOLVER_FEATURES = (
 )
 
 
-def _build_codex_solver_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_codex_solver_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     own = create_codex_home_with_sign_in(question, {"features": dict.fromkeys(_DISABLED_SOLVER_FEATURES, False)})
     sandbox = "danger-full-access" if question.is_boxed else "workspace-write"
     held = ("--skip-git-repo-check", "--ignore-rules", "--sandbox", sandbox)
     return AgentProgramCommand(
-        arguments=("exec", "--json", *held, *question.list_model_options(), "-"),
+        arguments=("exec", "--json", *held, *question.build_model_arguments(), "-"),
         stdin=question.prompt,
         environ={"HOME": str(question.workspace), "CODEX_HOME": str(own)},
     )
 
 
-def _build_gemini_solver_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_gemini_solver_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     environ = create_gemini_home_with_sign_in(question, {})
     alone = ("--skip-trust", "--approval-mode", "yolo", "-e", "none")
     return AgentProgramCommand(
-        arguments=("-p", "", "-o", "json", *alone, *question.list_model_options("-m")),
+        arguments=("-p", "", "-o", "json", *alone, *question.build_model_arguments("-m")),
         stdin=question.prompt,
         environ=environ,
     )
 
 
-def _build_opencode_solver_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_opencode_solver_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     agent = {"mode": "primary", "permission": {"*": "allow", "webfetch": "deny"}}
     call = build_opencode_call(question, agent, provider=_find_opencode_provider(question))
     # It has a list of models, and would fetch a newer one from another host.
@@ -133,11 +133,11 @@ def _build_opencode_solver_call(question: ProgramRequest) -> AgentProgramCommand
     return replace(call, environ={**call.environ, **alone})
 
 
-def _get_opencode_sign_in_file(question: ProgramRequest) -> Path:
+def _get_opencode_sign_in_file(question: AgentProgramPrompt) -> Path:
     return question.get_user_settings_folder("XDG_DATA_HOME", ".local/share") / "opencode" / "auth.json"
 
 
-def _find_opencode_provider(question: ProgramRequest) -> str:
+def _find_opencode_provider(question: AgentProgramPrompt) -> str:
     config = read_opencode_config(question)
     named = question.model or str(config.get("model") or "")
     own = dict_or_empty(config.get("provider"))
@@ -146,20 +146,20 @@ def _find_opencode_provider(question: ProgramRequest) -> str:
     )
 
 
-def _build_copilot_solver_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_copilot_solver_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     call = build_copilot_call(question, "--allow-all-tools")
     return replace(call, environ={**call.environ, "HOME": str(question.workspace)})
 
 
-def _get_pi_folder(question: ProgramRequest) -> Path:
+def _get_pi_folder(question: AgentProgramPrompt) -> Path:
     return question.get_user_settings_folder("PI_CODING_AGENT_DIR", ".pi/agent")
 
 
-def _get_pi_sign_in_file(question: ProgramRequest) -> Path:
+def _get_pi_sign_in_file(question: AgentProgramPrompt) -> Path:
     return _get_pi_folder(question) / "auth.json"
 
 
-def _find_pi_provider(question: ProgramRequest) -> str:
+def _find_pi_provider(question: AgentProgramPrompt) -> str:
     folder = _get_pi_folder(question)
     own = dict_or_empty(read_json_file(folder / "models.json").get("providers"))
     named, _, model = question.model.partition("/")
@@ -169,7 +169,7 @@ def _find_pi_provider(question: ProgramRequest) -> str:
     return _choose_named_or_only_provider("pi", question, named, _get_pi_sign_in_file(question), own)
 
 
-def _build_pi_solver_call(question: ProgramRequest) -> AgentProgramCommand:
+def _build_pi_solver_call(question: AgentProgramPrompt) -> AgentProgramCommand:
     own, folder, provider = question.workspace / "pi", _get_pi_folder(question), _find_pi_provider(question)
     link_user_files(folder, own, "auth.json")
     models = dict_or_empty(read_json_file(folder / "models.json").get("providers"))
@@ -182,7 +182,13 @@ def _build_pi_solver_call(question: ProgramRequest) -> AgentProgramCommand:
     return AgentProgramCommand(
         arguments=(
             *("-p", "--mode", "json", *(f"--no-{each}" for each in without)),
-            *("--tools", "read,grep,find,ls,write,edit,bash", "--provider", provider, *question.list_model_options()),
+            *(
+                "--tools",
+                "read,grep,find,ls,write,edit,bash",
+                "--provider",
+                provider,
+                *question.build_model_arguments(),
+            ),
         ),
         stdin=question.prompt,
         environ={
@@ -228,7 +234,7 @@ _REUSING_PROVIDERS = ("github-copilot", "google")
 
 
 def _choose_named_or_only_provider(
-    program: str, question: ProgramRequest, named: str, sign_in: Path, own: Mapping[str, object]
+    program: str, question: AgentProgramPrompt, named: str, sign_in: Path, own: Mapping[str, object]
 ) -> str:
     """Return the provider that is named, or the only one that the person has; raise `Refused` if it is not clear."""
     if named:
@@ -244,11 +250,11 @@ def _choose_named_or_only_provider(
 
 
 def _make_provider_hosts_finder(
-    find_provider: Callable[[ProgramRequest], str], get_sign_in: Callable[[ProgramRequest], Path]
-) -> Callable[[ProgramRequest], tuple[str, ...]]:
+    find_provider: Callable[[AgentProgramPrompt], str], get_sign_in: Callable[[AgentProgramPrompt], Path]
+) -> Callable[[AgentProgramPrompt], tuple[str, ...]]:
     """Return a function that finds the hosts of the one provider that a request uses, and its configured address."""
 
-    def find_hosts(question: ProgramRequest) -> tuple[str, ...]:
+    def find_hosts(question: AgentProgramPrompt) -> tuple[str, ...]:
         provider = find_provider(question)
         known = _PROVIDERS.get(provider, _ProviderHosts(hosts=()))
         sign_in = dict_or_empty(read_json_file(get_sign_in(question)).get(provider))
@@ -259,7 +265,7 @@ def _make_provider_hosts_finder(
     return find_hosts
 
 
-def _find_copilot_hosts(question: ProgramRequest) -> tuple[str, ...]:
+def _find_copilot_hosts(question: AgentProgramPrompt) -> tuple[str, ...]:
     environ = question.environ
     if environ.get("COPILOT_PROVIDER_BASE_URL"):
         return ()
@@ -268,7 +274,7 @@ def _find_copilot_hosts(question: ProgramRequest) -> tuple[str, ...]:
     return _PROVIDERS["github-copilot"].hosts
 
 
-def _find_copilot_enterprise_host(question: ProgramRequest) -> str:
+def _find_copilot_enterprise_host(question: AgentProgramPrompt) -> str:
     """Return the GitHub Enterprise host that the user last signed in at; empty for GitHub itself."""
     config = read_json_file(question.get_user_settings_folder("COPILOT_HOME", ".copilot") / "config.json")
     last = dict_or_empty(config.get("last_logged_in_user") or config.get("lastLoggedInUser"))
@@ -286,7 +292,7 @@ def _get_host(address: object) -> str:
     return urlsplit(text if "//" in text else f"//{text}").netloc
 
 
-def _make_fixed_hosts_finder(*hosts: str) -> Callable[[ProgramRequest], tuple[str, ...]]:
+def _make_fixed_hosts_finder(*hosts: str) -> Callable[[AgentProgramPrompt], tuple[str, ...]]:
     return lambda question: hosts
 
 

@@ -154,7 +154,7 @@ class DefaultModels:
 def find_default_models(environ: Mapping[str, str]) -> DefaultModels:
     """Return the default models of the first provider whose key is set; empty without one."""
     for name, provider in PROVIDERS.items():
-        variable, key = _find_key(provider, environ)
+        variable, key = _find_key_variable_and_value(provider, environ)
         if provider.main and key:
             return DefaultModels(main=f"{name}:{provider.main}", cheap=f"{name}:{provider.cheap}", key=variable)
     return DefaultModels()
@@ -163,9 +163,9 @@ def find_default_models(environ: Mapping[str, str]) -> DefaultModels:
 def list_default_models_with_key(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the default model of each provider whose key is set, with the variable of the key."""
     return [
-        (_find_key(provider, environ)[0], f"{name}:{provider.main}")
+        (_find_key_variable_and_value(provider, environ)[0], f"{name}:{provider.main}")
         for name, provider in PROVIDERS.items()
-        if provider.main and _find_key(provider, environ)[1]
+        if provider.main and _find_key_variable_and_value(provider, environ)[1]
     ]
 
 
@@ -179,7 +179,7 @@ def resolve_model_choice(name: str, environ: Mapping[str, str], base_url: str = 
     provider_name, model = split_model_name(name.strip())
     provider = PROVIDERS[provider_name]
     address = _find_address(provider, environ, base_url if provider_name == "openai" else "")
-    variable, key = _find_key(provider, environ)
+    variable, key = _find_key_variable_and_value(provider, environ)
     if not key and not address:
         raise Refused(
             f"No key for {provider_name}: {' or '.join(provider.keys)} is not set.",
@@ -242,7 +242,7 @@ def _find_address(provider: ProviderSpec, environ: Mapping[str, str], base_url: 
     return address.rstrip("/") + (provider.path if parts.path in ("", "/") else "")
 
 
-def _find_key(provider: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, str]:
+def _find_key_variable_and_value(provider: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, str]:
     for variable in provider.keys:
         if key := environ.get(variable, "").strip():
             return variable, key

@@ -138,7 +138,7 @@ class CommandLineRunner:
         await self._log_call(skill, arguments, outcome, GrantedCredentials(), is_refused=True)
         return SkillCommandRunResult(stderr=f"{COMMAND}: {reason}\n", code=code, outcome=outcome)
 
-    async def handle_request(self, question: object) -> SkillCommandRunResult:
+    async def run_untrusted_call_request(self, question: object) -> SkillCommandRunResult:
         """Run the call that untrusted code requests as `{"skill", "arguments", "stdin"}`; refuse anything else."""
         match question:
             case {"skill": str(skill), "arguments": [*words], "stdin": str(stdin)} if _are_encodable_texts(
@@ -171,7 +171,7 @@ class CommandLineRunner:
             raise Refused("This machine can't restrict the network to its hosts.", hint="Install bubblewrap.")
         program = await self._build_program(line)
         run = await self._warm.run_program(program, arguments, stdin=stdin, env=granted.variables, egress=egress)
-        return await asyncio.to_thread(_build_result, line, run, egress)
+        return await asyncio.to_thread(_build_redacted_command_result, line, run, egress)
 
     async def _build_program(self, line: SkillCommandLine) -> SandboxedProgram:
         venv = await self._environments.ensure_environment(line.dependencies)
@@ -237,7 +237,9 @@ def _are_encodable_texts(words: Sequence[object]) -> bool:
     return all(isinstance(word, str) and not re.search("[\ud800-\udc7f\udd00-\udfff]", word) for word in words)
 
 
-def _build_result(line: SkillCommandLine, run: ToolRunResult, egress: EgressProxy) -> SkillCommandRunResult:
+def _build_redacted_command_result(
+    line: SkillCommandLine, run: ToolRunResult, egress: EgressProxy
+) -> SkillCommandRunResult:
     """Build the result: redact secrets and add remarks about hosts, leaks and missing grants."""
     redactor = CountingRedactor(Redactor(line.granted.sensitive))
     # Redacting inside JSON strings keeps the output parseable.
@@ -322,7 +324,7 @@ class CommandLineCallStore:
             # Pruning with each insert keeps the table small without a scheduled job.
             connection.execute(calls.delete().where(calls.c.called_on < call.timestamp - self._kept_for))
 
-    def list(self, *, since: datetime | None = None, limit: int = 200) -> tuple[CommandLineCall, ...]:
+    def list_logged_calls(self, *, since: datetime | None = None, limit: int = 200) -> tuple[CommandLineCall, ...]:
         """Return the stored calls, newest first."""
         query = sa.select(calls).order_by(calls.c.id.desc()).limit(limit)
         if since is not None:
@@ -411,7 +413,7 @@ class CommandLineProxy:
         try:
             with contextlib.closing(writer), contextlib.suppress(OSError):
                 try:
-                    answer = await self._handle_request(reader, writer.get_extra_info("socket"))
+                    answer = await self._read_and_run_client_request(reader, writer.get_extra_info("socket"))
                 except HabitusError as error:
                     answer = SkillCommandRunResult(
                         stderr=f"{COMMAND}: {error}\n",
@@ -423,7 +425,9 @@ class CommandLineProxy:
         finally:
             self._asking.discard(task)
 
-    async def _handle_request(self, reader: asyncio.StreamReader, line: socket.socket) -> SkillCommandRunResult:
+    async def _read_and_run_client_request(
+        self, reader: asyncio.StreamReader, line: socket.socket
+    ) -> SkillCommandRunResult:
         if (uid := _get_peer_uid(line)) != self._uid:
             return await self._caller.log_refused_call(f"The user with the id {uid} may not ask here.")
         # Untrusted code could otherwise exhaust our descriptors and memory.
@@ -444,7 +448,7 @@ class CommandLineProxy:
             said = json.loads(question)
         except (ValueError, RecursionError):
             said = None
-        call = asyncio.ensure_future(self._caller.handle_request(said))
+        call = asyncio.ensure_future(self._caller.run_untrusted_call_request(said))
         # A read that returns means that the client closed its end: it sends nothing after its request.
         left = asyncio.ensure_future(reader.read(1))
         try:

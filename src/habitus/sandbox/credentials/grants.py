@@ -63,7 +63,7 @@ class GrantStore:
         self._engine = engine
         self._clock = clock
 
-    def add(
+    def grant_secrets_and_hosts(
         self, skill: str, content_hash: str, *, user: str, by: str, secrets: Iterable[str], hosts: Iterable[str]
     ) -> tuple[Grant, ...]:
         """Grant these secrets and hosts to a skill as it is now, and return the new grants.
@@ -101,7 +101,9 @@ class GrantStore:
             sql.upsert_rows(connection, granted_credentials, rows, lambda new: {name: new[name] for name in changed})
         return made
 
-    def remove(self, skill: str, *, user: str, secrets: Iterable[str], hosts: Iterable[str]) -> tuple[Grant, ...]:
+    def revoke_grants(
+        self, skill: str, *, user: str, secrets: Iterable[str], hosts: Iterable[str]
+    ) -> tuple[Grant, ...]:
         """Revoke these grants, or all of the skill's if none is named, and return the revoked ones."""
         wanted = {
             *((GrantTargetKind.SECRET, name) for name in secrets),
@@ -117,7 +119,7 @@ class GrantStore:
                 connection.execute(granted_credentials.delete().where(*same))
         return tuple(gone)
 
-    def list(self) -> tuple[Grant, ...]:
+    def list_all_grants(self) -> tuple[Grant, ...]:
         """Return every grant, ordered by user, skill, kind and name."""
         return self._select_grants(sa.true())
 
@@ -135,7 +137,7 @@ class GrantStore:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VariableSources:
+class VariableValueSources:
     """The places where the values of environment variables are looked up."""
 
     user: str
@@ -146,14 +148,14 @@ class VariableSources:
 
 
 def resolve_credentials(
-    skill: str, specs: Iterable[EnvVariableSpec], grants: Iterable[Grant], values: VariableSources
+    skill: str, specs: Iterable[EnvVariableSpec], grants: Iterable[Grant], values: VariableValueSources
 ) -> GrantedCredentials:
     """Resolve the variables a command line asks for. `grants` must be those valid for the skill's current content."""
     given = list(grants)
     names = {grant.what for grant in given if grant.kind is GrantTargetKind.SECRET}
     found = _VariableResolver(skill, names, values)
     for spec in specs:
-        if all(map(found.is_condition_met, spec.when)):
+        if all(map(found.is_setting_or_granted_secret_set, spec.when)):
             found.add_variable(spec)
     return GrantedCredentials(
         variables=found.variables,
@@ -167,7 +169,7 @@ def resolve_credentials(
 
 
 class _VariableResolver:
-    def __init__(self, skill: str, names: set[str], values: VariableSources) -> None:
+    def __init__(self, skill: str, names: set[str], values: VariableValueSources) -> None:
         self._skill, self._names, self._values = skill, names, values
         self.variables: dict[str, str] = {}
         self.sensitive: set[str] = set()
@@ -176,7 +178,7 @@ class _VariableResolver:
         self.waiting: list[str] = []
         self.missing: list[str] = []
 
-    def is_condition_met(self, name: str) -> bool:
+    def is_setting_or_granted_secret_set(self, name: str) -> bool:
         """Whether the setting is truthy, or the secret is both granted and set."""
         said = get_setting_by_dotted_name(self._values.config, name)
         return bool(said) or (name in self._names and self._values.secret(name) is not None)
@@ -189,7 +191,7 @@ class _VariableResolver:
             self._add_template_file_variable(spec)
         elif said is not None:
             self.variables[spec.var] = _to_text(said)
-        elif not (self._add_secret_if_granted(spec) or self._add_host_variable(spec)):
+        elif not (self._add_secret_if_granted(spec) or self._add_granted_variable_of_our_environment(spec)):
             self.missing.append(self._describe_missing_value(spec))
 
     def _add_template_file_variable(self, spec: EnvVariableSpec) -> None:
@@ -204,7 +206,7 @@ class _VariableResolver:
         value = self._values.secret(spec.name) if spec.is_secret and spec.name in self._names else None
         return value is not None and self._add_sensitive_value(spec.var, value, spec.name)
 
-    def _add_host_variable(self, spec: EnvVariableSpec) -> bool:
+    def _add_granted_variable_of_our_environment(self, spec: EnvVariableSpec) -> bool:
         """Add a variable of this host's environment, which must be granted under its own name."""
         value = self._values.environ.get(spec.fallback, "") if spec.fallback in self._names else ""
         # A shorter value can't be redacted from texts without destroying them, so it is not passed on at all.
@@ -311,7 +313,7 @@ def _parse_env_spec(one: Mapping[str, Any]) -> EnvVariableSpec | str:
     return EnvVariableSpec(
         var=var,
         source=source,
-        name="" if source is VariableOrigin.USER else _find_declared_name(one) or var,
+        name="" if source is VariableOrigin.USER else _find_declared_source_name(one) or var,
         when=_to_texts(one.get("when")),
         # YAML and other formats deliver the flag as a boolean or as text.
         sensitive=str(one.get("sensitive") or "false").lower() not in ("false", "no", "off", "0"),
@@ -319,7 +321,7 @@ def _parse_env_spec(one: Mapping[str, Any]) -> EnvVariableSpec | str:
     )
 
 
-def _find_declared_name(one: Mapping[str, Any]) -> str:
+def _find_declared_source_name(one: Mapping[str, Any]) -> str:
     if one.get("service") and one.get("key"):
         return f"{one['service']}.{one['key']}"
     return next((str(one[key]) for key in ("name", "config_path", "template") if one.get(key)), "")

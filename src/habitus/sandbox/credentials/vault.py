@@ -103,7 +103,7 @@ def create_vault_key_with_description(vault_id: str, sources: VaultKeySources) -
         how = {"from": VaultKeySourceKind.PASSWORD, "salt": os.urandom(16).hex(), "rounds": rounds}
         password = _prompt_new_password(sources) if given is None else _check_password_length(given)
         text = _derive_key_from_password(password, how["salt"], rounds)
-    key = _create_fernet_vault_key(text)
+    key = _build_vault_key_from_text(text)
     return key, {**how, "check": key.seal(_CHECK)}
 
 
@@ -113,9 +113,9 @@ def find_vault_key(
     """Return the key of a vault as described. With `may_prompt`, a person is asked if needed."""
     match VaultKeySourceKind(key_description["from"]):
         case VaultKeySourceKind.KEYRING:
-            key = _create_fernet_vault_key(_read_key_from_keyring(vault, vault_id, sources))
+            key = _build_vault_key_from_text(_read_key_from_keyring(vault, vault_id, sources))
         case VaultKeySourceKind.PASSWORD:
-            key = _create_fernet_vault_key(
+            key = _build_vault_key_from_text(
                 _derive_key_from_password(
                     _get_vault_password(vault, sources, asks=may_prompt),
                     key_description["salt"],
@@ -223,7 +223,7 @@ def _derive_key_from_password(password: str, salt: str, rounds: int) -> str:
     return base64.urlsafe_b64encode(scrypt.derive(password.encode())).decode()
 
 
-def _create_fernet_vault_key(text: str) -> VaultKey:
+def _build_vault_key_from_text(text: str) -> VaultKey:
     try:
         from cryptography.fernet import Fernet
     except ModuleNotFoundError:
@@ -244,7 +244,7 @@ def open_vault(home: Path, environ: Mapping[str, str]) -> Vault:
     return Vault(home, build_vault_key_sources(environ))
 
 
-def open_redactor(home: Path, environ: Mapping[str, str]) -> Redactor:
+def build_redactor_with_vault_secrets(home: Path, environ: Mapping[str, str]) -> Redactor:
     """Return a redactor for read-only commands, which knows the values in the environment and in the vault."""
     return Redactor(
         list_values_of_secret_variables(environ), kept=open_vault(home, environ).list_known_values_to_redact
@@ -284,11 +284,11 @@ class Vault:
     def unlock(self) -> None:
         """Find the vault's key or, without a vault, a source for a new one. `UserError` if there is none."""
         if kept := self._read_file():
-            self._unlock_key(kept, may_prompt=True)
+            self._get_cached_or_find_vault_key(kept, may_prompt=True)
         else:
             require_vault_key_source(self._sources)
 
-    def names(self) -> tuple[str, ...]:
+    def list_secret_names(self) -> tuple[str, ...]:
         """Return the names of the stored secrets, sorted."""
         return tuple(sorted(self._read_file().get("secrets", {})))
 
@@ -300,16 +300,16 @@ class Vault:
             if name not in sealed:
                 hint = did_you_mean(name, sealed) or f"Set it: habitus secrets set {name}"
                 raise NotFound(f"The vault has no secret '{name}'.", hint=hint)
-            value = self._unseal_value(name, sealed[name], self._unlock_key(kept, may_prompt=True))
+            value = self._unseal_value(name, sealed[name], self._get_cached_or_find_vault_key(kept, may_prompt=True))
             self.add_value_to_redact(value)
             return value
 
     def set(self, name: str, value: str) -> bool:
         """Store a value under a name. False if it replaced another value, which is then lost."""
         _check_secret_name_and_value(name, value)
-        with self._lock, self._file.update() as kept:
+        with self._lock, self._file.edit_under_lock() as kept:
             if kept:
-                key = self._unlock_key(self._check_format(kept), may_prompt=True)
+                key = self._get_cached_or_find_vault_key(self._check_format(kept), may_prompt=True)
             else:
                 key = self._create_key_for_empty_vault(kept)
             is_new = name not in kept["secrets"]
@@ -320,7 +320,7 @@ class Vault:
 
     def remove(self, name: str) -> None:
         """Delete a secret; `NotFound` if there is none."""
-        with self._file.update() as kept:
+        with self._file.edit_under_lock() as kept:
             sealed = self._check_format(kept).get("secrets", {})
             if sealed.pop(name, None) is None:
                 hint = did_you_mean(name, sealed) or "See 'habitus secrets list'."
@@ -355,7 +355,7 @@ class Vault:
         values = set()
         try:
             kept = self._read_file()
-            key = self._unlock_key(kept, may_prompt=False)
+            key = self._get_cached_or_find_vault_key(kept, may_prompt=False)
         except UserError:
             # Asking for a secret reports the reason; redaction goes on with the values known so far.
             return frozenset()
@@ -373,7 +373,7 @@ class Vault:
             raise StorageFailed(f"The secret '{name}' is damaged in {self._file.path}.", hint=hint)
         return str(value)
 
-    def _unlock_key(self, kept: Mapping[str, Any], *, may_prompt: bool) -> VaultKey:
+    def _get_cached_or_find_vault_key(self, kept: Mapping[str, Any], *, may_prompt: bool) -> VaultKey:
         if self._key is None or self._key[0] != kept["id"]:
             try:
                 key = find_vault_key(self._file.path, kept["id"], kept["key"], self._sources, may_prompt=may_prompt)

@@ -135,14 +135,14 @@ def _is_file_safe_to_read(entry: os.stat_result) -> bool:
 
 def _walk_folder(folder: str, enter: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
     """Visit a folder and all below it. `enter` returns the subfolders; `leave` is called in the parent afterwards."""
-    here = _open_folder(folder)
+    here = _open_folder_restoring_permissions(folder)
     above: list[tuple[int, list[str]]] = []
     try:
         names = enter(here)
         while names or above:
             if names:
                 try:
-                    below = _open_folder(names[-1], here)
+                    below = _open_folder_restoring_permissions(names[-1], here)
                 except (FileNotFoundError, NotADirectoryError):
                     names.pop()
                     continue
@@ -163,7 +163,7 @@ def _walk_folder(folder: str, enter: Callable[[int], list[str]], leave: Callable
         os.close(here)
 
 
-def _open_folder(name: str, above: int | None = None) -> int:
+def _open_folder_restoring_permissions(name: str, above: int | None = None) -> int:
     """Open a folder of ours, restoring the owner's permissions if code removed them."""
     if not _O_PATH:
         return os.open(name, _FOLDER, dir_fd=above)

@@ -53,7 +53,7 @@ def main() -> None:
     spec = wire.receive(line.fileno())
     if spec is None:
         return
-    own_pids = _enter_namespaces(spec)
+    own_pids = _fork_into_server_namespaces(spec)
     for name in _PRELOAD:
         __import__(name)
     if spec["seccomp"]:
@@ -69,7 +69,7 @@ def main() -> None:
             confine.kill_descendants()
 
 
-def _enter_namespaces(spec: ConfinementSpec) -> int | None:
+def _fork_into_server_namespaces(spec: ConfinementSpec) -> int | None:
     """Enter the server's own namespaces; return a descriptor that leads back to them after each fork."""
     if spec["enter"]:
         confine.enter_user_namespace(spec["enter"])

@@ -111,9 +111,9 @@ def _assemble_filter(
     verdicts[numbers["clone"]] = [(_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, ANY_NAMESPACE), *_DENIED, *_ALLOWED]
     # A process that is not dumpable hides its open files from the guard that measures them.
     verdicts[numbers["prctl"]] = [(_LOAD, 0, 0, 16), (_EQUAL, 0, 1, _PR_SET_DUMPABLE), *_DENIED, *_ALLOWED]
-    verdicts[numbers["socket"]] = [(_LOAD, 0, 0, 16), *_build_allow_for_values(families)]
+    verdicts[numbers["socket"]] = [(_LOAD, 0, 0, 16), *_build_instructions_allowing_values(families)]
     if shares_host:
-        verdicts[numbers["prlimit64"]] = [(_LOAD, 0, 0, 16), *_build_allow_for_values([0])]
+        verdicts[numbers["prlimit64"]] = [(_LOAD, 0, 0, 16), *_build_instructions_allowing_values([0])]
     starts = {0: _DENIED, _FIRST_RECENT: _UNSUPPORTED, _X32: _DENIED}
     for number in sorted(verdicts):
         starts[number] = verdicts[number]
@@ -131,7 +131,7 @@ def _map_system_call_numbers(calls: str, machine: str) -> dict[str, int]:
     return {call[0]: int(call[column]) for call in (each.split(":") for each in calls.split()) if call[column]}
 
 
-def _build_allow_for_values(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
+def _build_instructions_allowing_values(values: Sequence[int]) -> list[tuple[int, int, int, int]]:
     """Allow the call if the loaded value is among these."""
     return [*((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)), *_DENIED, *_ALLOWED]
 

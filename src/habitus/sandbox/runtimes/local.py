@@ -105,14 +105,14 @@ class LocalRuntime:
             raise
         return worker
 
-    async def install(self, name: str, requirements: Sequence[str]) -> str:
+    async def install_scratchpad_packages(self, name: str, requirements: Sequence[str]) -> str:
         """Install packages for a scratchpad and return a sentence about the result."""
         pad = self._lock_scratchpad(name)
         return await self._environments.install_packages(pad / "venv", requirements)
 
-    async def remove(self, name: str) -> None:
+    async def delete_scratchpad(self, name: str) -> None:
         """Delete a scratchpad with its files; `NotFound` if there is none."""
-        names = await self.names()
+        names = await self.list_stored_scratchpad_names()
         if check_scratchpad_name(name) not in names:
             raise NotFound(f"No scratchpad '{name}'.", hint=did_you_mean(name, names))
         pad = self._lock_scratchpad(name)
@@ -121,7 +121,7 @@ class LocalRuntime:
         if name in self._locks:
             os.close(self._locks.pop(name))
 
-    async def names(self) -> list[str]:
+    async def list_stored_scratchpad_names(self) -> list[str]:
         """Return the names of the scratchpads on disk, sorted."""
         if not self._folder.is_dir():
             return []
@@ -210,7 +210,7 @@ class LocalWorker:
             else:
                 self._child.process.send_signal(signal.SIGINT)
 
-    async def update_given_files_in_worker(self) -> str:
+    async def update_given_files_and_report_failures(self) -> str:
         """Return "": the folder is mounted, so there is nothing to copy."""
         return ""
 

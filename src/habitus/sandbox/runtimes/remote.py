@@ -36,15 +36,15 @@ GIVEN = ".given"  # no scratchpad has such a name: theirs begin with a letter or
 
 def main() -> None:
     """Serve one order on standard input and output."""
-    asyncio.run(_serve_order())
+    asyncio.run(_serve_one_runtime_request())
 
 
-async def _serve_order() -> None:
+async def _serve_one_runtime_request() -> None:
     reader, writer = await _open_standard_streams()
     order = await read_message(reader)
     runtime = _build_runtime(order)
     try:
-        result = await _execute_order(runtime, order)
+        result = await _execute_runtime_request(runtime, order)
     except HabitusError as error:
         hint = error.hint if isinstance(error, UserError) else ""
         text = error.message if isinstance(error, UserError) else str(error)
@@ -52,27 +52,27 @@ async def _serve_order() -> None:
     else:
         if isinstance(result, LocalWorker):
             writer.write(pack({"ok": True}))
-            await _relay_messages(result, SyncedFolder(_get_given_folder(order)), reader, writer)
+            await _relay_messages(result, SyncedFolder(_get_folder_of_given_files(order)), reader, writer)
         else:
             writer.write(pack({"ok": result}))
     await writer.drain()
     await runtime.close()
 
 
-async def _execute_order(runtime: LocalRuntime, order: Message) -> object:
+async def _execute_runtime_request(runtime: LocalRuntime, order: Message) -> object:
     name = order["name"]
     match order["do"]:
         case "start":
             return await runtime.start_worker(name)
         case "install":
-            return await runtime.install(name, order["requirements"])
+            return await runtime.install_scratchpad_packages(name, order["requirements"])
         case "remove":
-            await runtime.remove(name)
+            await runtime.delete_scratchpad(name)
             return None
         case "given":
-            return get_given_folder_path_inside(probe_machine(), _get_given_folder(order))
+            return get_given_folder_path_inside(probe_machine(), _get_folder_of_given_files(order))
         case _:
-            return await runtime.names()
+            return await runtime.list_stored_scratchpad_names()
 
 
 def _build_runtime(order: Message) -> LocalRuntime:
@@ -93,7 +93,7 @@ def _build_runtime(order: Message) -> LocalRuntime:
         limits=SandboxLimits(**order["limits"]),
         allow_weaker=order["allow_weaker"],
         owner=order["owner"],
-        given=_get_given_folder(order),
+        given=_get_folder_of_given_files(order),
     )
 
 
@@ -101,7 +101,7 @@ def _get_scratchpads_folder(order: Message) -> Path:
     return Path(order["folder"]).expanduser()
 
 
-def _get_given_folder(order: Message) -> Path:
+def _get_folder_of_given_files(order: Message) -> Path:
     return _get_scratchpads_folder(order) / GIVEN
 
 

@@ -29,7 +29,7 @@ import packaging
 from habitus import errors
 from habitus.errors import HabitusError, StorageFailed, UserError
 from habitus.sandbox.child import Message, OutputCapture, ProcessGone
-from habitus.sandbox.files import compute_bytes_left_for_made_files, create_numbered_file
+from habitus.sandbox.files import compute_bytes_left_for_made_files, open_new_file_under_free_name
 from habitus.sandbox.inside.wire import pack
 from habitus.sandbox.isolation import GIVEN
 from habitus.sandbox.model import Permissions, SandboxLimits
@@ -142,49 +142,49 @@ class SshRuntime:
             given=given,
         )
 
-    def find_given_path(self) -> str:
+    def find_path_of_given_files(self) -> str:
         """Return the path where remote code finds the given files.
 
         Blocks until the other machine answers, so don't call it on an event loop. Returns the usual path if it does
         not.
         """
         try:
-            return str(asyncio.run(self._run_order("given", "")))
+            return str(asyncio.run(self._run_remote_request("given", "")))
         except HabitusError as error:
             log.info("Could not ask where files lie: %s", error)
             return GIVEN
 
     async def start_worker(self, name: str) -> SshWorker:
         """Connect and start the worker of a scratchpad."""
-        connection, _ = await self._connect_and_send_order("start", check_scratchpad_name(name))
+        connection, _ = await self._connect_and_send_request("start", check_scratchpad_name(name))
         return SshWorker(connection, self._given)
 
-    async def install(self, name: str, requirements: Sequence[str]) -> str:
+    async def install_scratchpad_packages(self, name: str, requirements: Sequence[str]) -> str:
         """Install packages for a scratchpad and return a sentence about the result."""
-        return str(await self._run_order("install", check_scratchpad_name(name), list(requirements)))
+        return str(await self._run_remote_request("install", check_scratchpad_name(name), list(requirements)))
 
-    async def remove(self, name: str) -> None:
+    async def delete_scratchpad(self, name: str) -> None:
         """Delete a scratchpad on the other machine."""
-        await self._run_order("remove", check_scratchpad_name(name))
+        await self._run_remote_request("remove", check_scratchpad_name(name))
 
-    async def names(self) -> list[str]:
+    async def list_stored_scratchpad_names(self) -> list[str]:
         """Return the names of the scratchpads on the other machine."""
-        found = await self._run_order("names", "")
+        found = await self._run_remote_request("names", "")
         return [str(name) for name in found] if isinstance(found, list) else []
 
     async def close(self) -> None:
         """Do nothing: every connection belongs to a worker and ends with it."""
 
-    async def _run_order(self, what: str, name: str, requirements: Sequence[str] = ()) -> object:
-        connection, answer = await self._connect_and_send_order(what, name, requirements)
+    async def _run_remote_request(self, what: str, name: str, requirements: Sequence[str] = ()) -> object:
+        connection, answer = await self._connect_and_send_request(what, name, requirements)
         await connection.hang_up()
         return answer
 
-    async def _connect_and_send_order(
+    async def _connect_and_send_request(
         self, what: str, name: str, requirements: Sequence[str] = ()
     ) -> tuple[_SshConnection, object]:
         """Connect, send our code and the order, and return the connection with the answer."""
-        connection = await _open_connection(self._command)
+        connection = await _start_ssh_process(self._command)
         order = {**self._order, "do": what, "name": name, "requirements": list(requirements)}
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -241,7 +241,7 @@ class _SshConnection:
         return lines[-1] if lines else ""
 
 
-async def _open_connection(command: Sequence[str]) -> _SshConnection:
+async def _start_ssh_process(command: Sequence[str]) -> _SshConnection:
     pipe = asyncio.subprocess.PIPE
     with contextlib.ExitStack() as held:
         noise = held.enter_context(tempfile.TemporaryFile())
@@ -282,7 +282,7 @@ class SshWorker:
     async def receive(self) -> Message:
         return self._early.popleft() if self._early else dict(await self._receive_frame("from"))
 
-    async def update_given_files_in_worker(self) -> str:
+    async def update_given_files_and_report_failures(self) -> str:
         if self._given is None:
             return ""
         now = await asyncio.to_thread(self._given.compute_manifest)
@@ -312,7 +312,7 @@ class SshWorker:
         return tuple(kept)
 
     async def _receive_made_file(self, name: str, place: Path) -> str:
-        with await asyncio.to_thread(create_numbered_file, name, place) as copy:
+        with await asyncio.to_thread(open_new_file_under_free_name, name, place) as copy:
             try:
                 while (data := await self._receive_frame("data")) is not None:
                     await asyncio.to_thread(copy.write, base64.b64decode(data))

@@ -106,8 +106,8 @@ def _extract_excluded_terms(document: SearchDocument, texts: tuple[str, ...]) ->
     below = " ".join(found[1] for found in _EXCLUDES_BELOW.finditer(texts[4]))
     if not excluded and not below:
         return [b"", b""]
-    kept = _list_unique_codes(" ".join([*texts[:3], _EXCLUDES.sub(" ", document.description)]))
-    return [np.setdiff1d(_list_unique_codes(text), kept).tobytes() for text in (excluded, below)]
+    kept = _list_distinct_term_codes(" ".join([*texts[:3], _EXCLUDES.sub(" ", document.description)]))
+    return [np.setdiff1d(_list_distinct_term_codes(text), kept).tobytes() for text in (excluded, below)]
 
 
 def _may_contain_exclusion(description: str) -> bool:
@@ -117,7 +117,7 @@ def _may_contain_exclusion(description: str) -> bool:
     return is_sent_elsewhere or any(word in said for word in _EXCLUDING)
 
 
-def _list_unique_codes(text: str) -> Codes:
+def _list_distinct_term_codes(text: str) -> Codes:
     return np.unique(np.frombuffer(encode_terms_of_text(text), dtype=np.uint32))
 
 

@@ -57,7 +57,11 @@ class _Stemmer(Protocol):
 
 def extract_terms(text: str) -> list[str]:
     """Return the terms of a text in reading order, without stop words."""
-    return [term for chunk in _split_chunks(_normalize_unicode(text)) for term in _extract_chunk_terms(chunk)]
+    return [
+        term
+        for chunk in _split_into_alphanumeric_runs(_normalize_unicode(text))
+        for term in _extract_chunk_terms(chunk)
+    ]
 
 
 def encode_terms_of_text(text: str) -> bytes:
@@ -66,7 +70,7 @@ def encode_terms_of_text(text: str) -> bytes:
         _known_codes.clear()
     text = _normalize_unicode(text)
     plain = _prepare_ascii_for_split(text)
-    chunks = _split_chunks(text) if plain is None else plain.translate(_APART).split()
+    chunks = _split_into_alphanumeric_runs(text) if plain is None else plain.translate(_APART).split()
     return b"".join(map(_known_codes.__getitem__, chunks))
 
 
@@ -80,7 +84,7 @@ def _normalize_unicode(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
-def _split_chunks(text: str) -> list[str]:
+def _split_into_alphanumeric_runs(text: str) -> list[str]:
     """Split a text into runs of letters and digits."""
     return (_ASCII_CHUNK if text.isascii() else _CHUNK).findall(text)
 
@@ -110,7 +114,7 @@ _CAMEL = re.compile(r"[A-Z](?<=[a-z0-9][A-Z])")
 def extract_content_words(text: str) -> list[str]:
     """Return the distinct words of a text in lower case, unstemmed, for comparison by meaning."""
     split = _CAMEL.sub(r" \g<0>", _normalize_unicode(text)).lower()
-    found = dict.fromkeys(word[:_MAX_TERM_CHARACTERS] for word in _split_chunks(split))
+    found = dict.fromkeys(word[:_MAX_TERM_CHARACTERS] for word in _split_into_alphanumeric_runs(split))
     return [word for word in found if word not in STOP_WORDS]
 
 
@@ -138,11 +142,15 @@ def _get_stemmer() -> _Stemmer:
 class _TermCodeCache(dict[str | bytes, bytes]):
     def __missing__(self, chunk: str | bytes) -> bytes:
         if isinstance(chunk, str):
-            found = self[chunk.encode()] if chunk.isascii() else b"".join(map(_encode_term, _split_terms(chunk)))
+            found = (
+                self[chunk.encode()] if chunk.isascii() else b"".join(map(_encode_term, _split_chunk_into_terms(chunk)))
+            )
         elif chunk.isalpha() and chunk[1:].islower() and len(chunk) <= _MAX_TERM_CHARACTERS:
             found = _encode_word(chunk.decode("ascii").lower())
         else:
-            found = array("I", map(hash_term, _extract_ascii_terms(_restore_chunk_from_ascii(chunk)))).tobytes()
+            found = array(
+                "I", map(hash_term, _extract_terms_of_non_cjk_chunk(_restore_chunk_from_ascii(chunk)))
+            ).tobytes()
         self[chunk] = found
         return found
 
@@ -154,7 +162,7 @@ def _encode_term(term: str) -> bytes:
 
 
 def _encode_word(word: str) -> bytes:
-    """Encode a lower-case word, as most are: a shortcut with the same result as `_split_terms`."""
+    """Encode a lower-case word, as most are: a shortcut with the same result as `_split_chunk_into_terms`."""
     return b"" if word in STOP_WORDS else _encode_term(_get_stemmer().stemWord(word))
 
 
@@ -169,20 +177,20 @@ _MAX_CACHED_CHUNKS = 200_000
 
 @lru_cache(maxsize=50_000)
 def _extract_chunk_terms(chunk: str) -> tuple[str, ...]:
-    return tuple(_split_terms(chunk))
+    return tuple(_split_chunk_into_terms(chunk))
 
 
-def _split_terms(chunk: str) -> list[str]:
+def _split_chunk_into_terms(chunk: str) -> list[str]:
     if chunk.isascii():
-        return _extract_ascii_terms(chunk)
+        return _extract_terms_of_non_cjk_chunk(chunk)
     found: list[str] = []
     rest = 0
     for run in _CJK.finditer(chunk):
         if rest < run.start():
-            found += _extract_ascii_terms(_strip_accents(chunk[rest : run.start()]))
+            found += _extract_terms_of_non_cjk_chunk(_strip_accents(chunk[rest : run.start()]))
         found += _list_character_pairs(run.group())
         rest = run.end()
-    return found + _extract_ascii_terms(_strip_accents(chunk[rest:])) if rest < len(chunk) else found
+    return found + _extract_terms_of_non_cjk_chunk(_strip_accents(chunk[rest:])) if rest < len(chunk) else found
 
 
 def _strip_accents(text: str) -> str:
@@ -195,7 +203,7 @@ def _list_character_pairs(run: str) -> list[str]:
     return [pair for piece in _CJK_FUNCTION.split(run) for pair in map(add, piece, piece[1:])]
 
 
-def _extract_ascii_terms(chunk: str) -> list[str]:
+def _extract_terms_of_non_cjk_chunk(chunk: str) -> list[str]:
     """Return the terms of a chunk: `parseCSVFile` gives parse, csv, file and the whole, to match either spelling."""
     whole = chunk.lower()[:_MAX_TERM_CHARACTERS]
     is_plain = chunk.isascii() and chunk.isalpha() and (chunk[1:].islower() or chunk.isupper())
@@ -266,7 +274,7 @@ class ParsedSearchRequest:
     # Somebody asks for something ("help me", "our", "?"), as opposed to a bare topic or statement.
     is_asked: bool
 
-    def list_request_texts(self, max_words: int) -> list[str]:
+    def list_request_and_part_texts(self, max_words: int) -> list[str]:
         """Return the request and then its parts, with at most so many words in all."""
         text = " ".join(self.text.split()[:max_words])
         left = max_words - len(text.split())

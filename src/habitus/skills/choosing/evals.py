@@ -49,7 +49,7 @@ class TriggerEvalResult:
         return self.should_trigger == self.triggered
 
 
-def read_eval_cases(name: str, tree: Tree) -> list[TriggerEvalCase]:
+def parse_trigger_eval_cases(name: str, tree: Tree) -> list[TriggerEvalCase]:
     """Return the eval cases of a skill: a list of {query, should_trigger}, or such a list under 'evals' or
     'cases'.
     """

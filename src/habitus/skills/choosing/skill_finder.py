@@ -302,10 +302,10 @@ class ServerIndexUpdater:
         changed = [name for name in hashes if known.get(name) != hashes[name]]
         for done, some in enumerate(sql.split_batches(changed)):
             progress(done * sql.BATCH_SIZE)
-            if not server.put_skills({name: hashes[name] for name in some}, read):
+            if not server.try_to_index_skills({name: hashes[name] for name in some}, read):
                 return False
         gone = known.keys() - hashes.keys()
-        return not gone or server.remove_skills(gone)
+        return not gone or server.try_to_remove_skills(gone)
 
 
 def prefix_hash_with_document_format(tree_hash: str) -> str:

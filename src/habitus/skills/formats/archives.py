@@ -47,15 +47,15 @@ class ArchiveLimits:
     ratio_from: int = 1024 * 1024  # smaller files may have any ratio
     contents: int = 16 * 1024 * 1024  # bytes of headers or central directory
 
-    def too_many_members_error(self, members: str) -> UnreadableEntryError:
+    def make_too_many_members_error(self, members: str) -> UnreadableEntryError:
         """Return the error for an archive with too many members."""
         return UnreadableEntryError(f"It has {members} members; at most {self.members:,} are read.")
 
-    def too_large_error(self) -> UnreadableEntryError:
+    def make_too_large_archive_error(self) -> UnreadableEntryError:
         """Return the error for an archive that is too large unpacked."""
         return UnreadableEntryError(f"It has more than {self.total:,} bytes unpacked.")
 
-    def compression_ratio_error(self, what: str) -> UnreadableEntryError:
+    def make_compression_ratio_error(self, what: str) -> UnreadableEntryError:
         """Return the error for a suspicious compression ratio."""
         return UnreadableEntryError(f"{what} is packed more than {self.ratio} to 1, as in a bomb.")
 
@@ -75,7 +75,9 @@ def strip_archive_suffix(path: Path) -> str:
 
 
 @contextmanager
-def unpack_archive(path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT_LIMITS) -> Iterator[Path]:
+def unpack_archive_to_temporary_folder(
+    path: Path, *, name: str = "archive", limits: ArchiveLimits = DEFAULT_LIMITS
+) -> Iterator[Path]:
     """Yield a temporary directory called `name` with the archive's files; raise `UnreadableEntryError` if it breaks a
     rule.
 
@@ -96,7 +98,7 @@ def _open_tar_or_zip_members(path: Path, limits: ArchiveLimits) -> AbstractConte
     return open_tar_members(path, limits) if is_tar else open_zip_members(path, limits)
 
 
-def _open_or_refuse(kind: str, open_archive: Callable[[], ArchiveT]) -> ArchiveT:
+def _open_archive_or_refuse(kind: str, open_archive: Callable[[], ArchiveT]) -> ArchiveT:
     try:
         return open_archive()
     except ARCHIVE_ERRORS as error:
@@ -148,7 +150,7 @@ def list_checked_members(members: Iterable[ArchiveMember], limits: ArchiveLimits
     control: set[str] = set()
     total = 0
     for member in members:
-        path = _check_member_path(member.name)
+        path = _check_and_normalize_member_path(member.name)
         # Case-insensitive and normalising file systems would write two such names to one file.
         folded = unicodedata.normalize("NFKC", path).casefold()
         if folded in seen:
@@ -165,7 +167,7 @@ def list_checked_members(members: Iterable[ArchiveMember], limits: ArchiveLimits
             )
         total += member.size
         if total > limits.total:
-            raise limits.too_large_error()
+            raise limits.make_too_large_archive_error()
         if member.is_directory:
             continue
         if not _is_ignored_member(path):
@@ -185,7 +187,7 @@ def _refuse_too_many_files(files: Sequence[ArchiveMember], limits: ArchiveLimits
     """Raise if a skill, or the rest of the archive, has too many files; an empty main file makes no skill."""
     places = [(*file.name.rpartition("/"), file.size) for file in files]
     skills = {folder for folder, _, name, size in places if name in _SKILL_MARKERS and size}
-    count = Counter(_find_innermost_skill(folder, skills) for folder, *_ in places)
+    count = Counter(_find_innermost_enclosing_skill_folder(folder, skills) for folder, *_ in places)
     for folder, number in count.items():
         if number > limits.files:
             where = "There are" if folder is None else f"{quote_member_name(folder)} has" if folder else "It has"
@@ -193,7 +195,7 @@ def _refuse_too_many_files(files: Sequence[ArchiveMember], limits: ArchiveLimits
             raise UnreadableEntryError(f"{where} {number:,} files{beside}; at most {limits.files:,} are read.")
 
 
-def _find_innermost_skill(folder: str, skills: Collection[str]) -> str | None:
+def _find_innermost_enclosing_skill_folder(folder: str, skills: Collection[str]) -> str | None:
     """Return the innermost skill folder that contains a folder, or None."""
     while folder not in skills:
         if not folder:
@@ -202,7 +204,7 @@ def _find_innermost_skill(folder: str, skills: Collection[str]) -> str | None:
     return folder
 
 
-def _check_member_path(name: str) -> str:
+def _check_and_normalize_member_path(name: str) -> str:
     parts = name.rstrip("/").split("/")
     problems = {
         "has a NUL in its name": "\0" in name,
@@ -234,7 +236,11 @@ def _find_enclosing_version_control_folder(path: str) -> str:
     """Return the version control folder that a file is in; empty if it is in none, or in a skipped folder."""
     parts = path.split("/")
     first = next((at for at, part in enumerate(parts) if disk.is_name_ignored_by_import(part)), None)
-    is_read = first is not None and auto_executed.is_vcs_name(parts[first]) and not path.startswith("__MACOSX/")
+    is_read = (
+        first is not None
+        and auto_executed.is_vcs_file_or_folder_name(parts[first])
+        and not path.startswith("__MACOSX/")
+    )
     return "/".join(parts[: first + 1]) if first is not None and is_read else ""
 
 
@@ -291,7 +297,7 @@ def open_tar_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[Arc
     """Open a tar.gz and yield its members."""
     with path.open("rb") as file, tempfile.TemporaryFile(prefix="habitus-") as plain:
         _decompress_gzip(file, plain, limits)
-        with _open_or_refuse("tar", lambda: _CheckedTarFile(fileobj=plain)) as archive:
+        with _open_archive_or_refuse("tar", lambda: _CheckedTarFile(fileobj=plain)) as archive:
             yield _read_tar_members(archive, limits)
 
 
@@ -305,9 +311,9 @@ def _decompress_gzip(file: BinaryIO, plain: IO[bytes], limits: ArchiveLimits) ->
                 size += len(piece)
                 # Check the ratio while decompressing: a bomb must not reach the disk.
                 if size > limits.ratio_from and size > limits.ratio * file.tell():
-                    raise limits.compression_ratio_error("It")
+                    raise limits.make_compression_ratio_error("It")
                 if size > limits.total + limits.contents:
-                    raise limits.too_large_error()
+                    raise limits.make_too_large_archive_error()
                 plain.write(piece)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UnreadableEntryError(f"It is not a gzip file that can be read: {error}.") from None
@@ -342,7 +348,7 @@ def _read_tar_members(archive: tarfile.TarFile, limits: ArchiveLimits) -> Iterat
     try:
         for number, header in enumerate(archive, 1):
             if number > limits.members:
-                raise limits.too_many_members_error(f"more than {limits.members:,}")
+                raise limits.make_too_many_members_error(f"more than {limits.members:,}")
             if header.name not in (".", "./"):
                 yield _make_tar_member(archive, header)
     except (*ARCHIVE_ERRORS, OSError) as error:
@@ -389,15 +395,15 @@ def is_zip(path: Path) -> bool:
 def open_zip_members(path: Path, limits: ArchiveLimits) -> Iterator[Iterable[ArchiveMember]]:
     """Open a zip archive and yield its members."""
     with path.open("rb") as file:
-        _check_central_directory_size(file, limits)
-        with _open_or_refuse("zip", lambda: zipfile.ZipFile(file)) as archive:
+        _check_zip_end_record(file, limits)
+        with _open_archive_or_refuse("zip", lambda: zipfile.ZipFile(file)) as archive:
             found = archive.infolist()
             if len(found) > limits.members:
-                raise limits.too_many_members_error(f"{len(found):,}")
+                raise limits.make_too_many_members_error(f"{len(found):,}")
             yield [_make_zip_member(archive, info, limits) for info in found]
 
 
-def _check_central_directory_size(file: BinaryIO, limits: ArchiveLimits) -> None:
+def _check_zip_end_record(file: BinaryIO, limits: ArchiveLimits) -> None:
     """Check the end record before zipfile reads the central directory."""
     size = file.seek(0, os.SEEK_END)
     start = max(size - _END_SIZE - _MAX_COMMENT_BYTES - _LOCATOR_64_SIZE, 0)
@@ -412,7 +418,7 @@ def _check_central_directory_size(file: BinaryIO, limits: ArchiveLimits) -> None
     if _LOCATOR_64 in tail[max(at - _LOCATOR_64_SIZE, 0) : at] or contents == 0xFFFFFFFF:
         raise UnreadableEntryError("It is in the form for archives above 4 GB; skills are smaller.")
     if members > limits.members:
-        raise limits.too_many_members_error(f"{members:,}")
+        raise limits.make_too_many_members_error(f"{members:,}")
     if contents > limits.contents:
         raise UnreadableEntryError(
             f"Its table of contents has {contents:,} bytes; at most {limits.contents:,} are read."
@@ -425,7 +431,7 @@ def _make_zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limits: Ar
     mode = info.external_attr >> 16
     _check_zip_member(info, name, stat.S_IFMT(mode))
     if info.file_size > limits.ratio_from and info.file_size > limits.ratio * max(info.compress_size, 1):
-        raise limits.compression_ratio_error(quote_member_name(name))
+        raise limits.make_compression_ratio_error(quote_member_name(name))
     return ArchiveMember(
         name=name,
         size=info.file_size,

@@ -90,7 +90,7 @@ def build_imported_skill_files(skill: Skill, others: Tree) -> dict[str, TreeFile
     return {"SKILL.md": build_tree_file(skill_md.render_skill_md(skill)), **others}
 
 
-def make_strict_copy(name: str, tree: Tree, *, description: str) -> Tree:
+def make_standard_compliant_tree(name: str, tree: Tree, *, description: str) -> Tree:
     """Return a copy of leniently read files that passes strict validators. `description` is used if the skill
     inherits its own.
     """

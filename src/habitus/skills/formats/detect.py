@@ -54,7 +54,7 @@ def list_formats_reusing_known_diagnostics(known: DiagnosticsLookup) -> tuple[Sk
     return (*FORMATS[:-1], AgentSkillsFormat(known))
 
 
-def get_format(name: str) -> SkillFormat:
+def get_format_by_name(name: str) -> SkillFormat:
     """Return the format of this name; raise `Invalid` otherwise."""
     for format in FORMATS:
         if format.name == name:
@@ -62,7 +62,7 @@ def get_format(name: str) -> SkillFormat:
     raise Invalid(f"There is no format '{name}'.", hint=f"Use one of {', '.join(f.name for f in FORMATS)}.")
 
 
-def read_skills(
+def read_entries(
     source: Path | str,
     formats: Sequence[SkillFormat] = FORMATS,
     *,
@@ -127,7 +127,7 @@ def _drop_root_vcs_folder(entry: ImportEntry) -> ImportEntry:
     """Drop the version control folder of a skill that is itself the root of a checkout, where it is expected."""
     if not isinstance(entry, IncomingSkill) or not entry.vcs_files:
         return entry
-    inner = (path for path in entry.vcs_files if not auto_executed.is_vcs_name(path.partition("/")[0]))
+    inner = (path for path in entry.vcs_files if not auto_executed.is_vcs_file_or_folder_name(path.partition("/")[0]))
     return dataclasses.replace(entry, vcs_files=tuple(inner))
 
 
@@ -137,7 +137,9 @@ def _unpack_if_archive(path: Path) -> Iterator[Path]:
     if not archives.is_archive(path):
         yield path
         return
-    with archives.unpack_archive(path, name=conversion.make_legal_name(archives.strip_archive_suffix(path))) as top:
+    with archives.unpack_archive_to_temporary_folder(
+        path, name=conversion.make_legal_name(archives.strip_archive_suffix(path))
+    ) as top:
         # Archives often hold a single directory of the same name; step into it.
         inside = [one for one in top.iterdir() if not is_name_ignored_by_import(one.name)]
         yield inside[0] if len(inside) == 1 and inside[0].is_dir() else top
@@ -166,7 +168,9 @@ _FIELD_LABELS = {
 }
 
 
-def list_lost_fields(format: SkillFormat, skills: Sequence[OutgoingSkill], to: Path) -> tuple[SkippedEntry, ...]:
+def list_skills_losing_fields(
+    format: SkillFormat, skills: Sequence[OutgoingSkill], to: Path
+) -> tuple[SkippedEntry, ...]:
     """Return, for each skill that an export at `to` would not restore completely, the missing parts."""
     back = _read_exported_skills(format, to)
     found = []
@@ -188,7 +192,7 @@ def hash_reimported_exports(format: SkillFormat, skills: Sequence[OutgoingSkill]
 
 
 def _read_exported_skills(format: SkillFormat, to: Path) -> dict[str, IncomingSkill]:
-    return {entry.name: entry for entry in read_skills(to, (format,)) if isinstance(entry, IncomingSkill)}
+    return {entry.name: entry for entry in read_entries(to, (format,)) if isinstance(entry, IncomingSkill)}
 
 
 def _list_missing_parts(item: OutgoingSkill, back: IncomingSkill) -> Iterator[str]:

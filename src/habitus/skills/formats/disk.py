@@ -44,7 +44,7 @@ def is_name_ignored_by_import(name: str) -> bool:
     """Whether importing ignores a file or folder of this name."""
     return (
         name in SKIPPED_NAMES
-        or auto_executed.is_vcs_name(name)
+        or auto_executed.is_vcs_file_or_folder_name(name)
         or name.startswith(TEMPORARY_PREFIX)
         or name.endswith(".pyc")
     )
@@ -91,7 +91,7 @@ def _walk_folder(top: Path, notes: DiagnosticCollector) -> Iterator[tuple[str, s
         with os.scandir(directory) as entries:
             found = sorted(entries, key=lambda item: item.name)
         for entry in found:
-            if auto_executed.is_vcs_name(entry.name):
+            if auto_executed.is_vcs_file_or_folder_name(entry.name):
                 notes.vcs_files.append(replace_surrogates(f"{base}{_find_first_file_below(directory, entry.name)}"))
             if is_name_ignored_by_import(entry.name):
                 continue
@@ -129,7 +129,7 @@ def _is_storable_path(path: str) -> bool:
 
 
 @contextmanager
-def open_export_target(to: Path, *, overwrite: bool) -> Iterator[Path]:
+def open_atomic_export_path(to: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield a temporary path that becomes `to` when the block succeeds and is deleted when it fails.
 
     `overwrite` keeps the replaced file or directory as `NAME.old`.
@@ -172,7 +172,7 @@ class SkillFolderFormat(SkillFormat):
     """A format with one directory per skill."""
 
     @abstractmethod
-    def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
+    def render_skill_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
         """Return the name of a skill's directory and its files."""
 
     def write_skills(
@@ -186,10 +186,10 @@ class SkillFolderFormat(SkillFormat):
         """Write one directory per skill below `to`; a skill that can't be written is skipped with the reason."""
         paths: list[Path] = []
         left_out: list[SkippedEntry] = []
-        with open_export_target(to, overwrite=overwrite) as top:
+        with open_atomic_export_path(to, overwrite=overwrite) as top:
             top.mkdir()
             for item in skills:
-                name, tree = self.build_folder(item)
+                name, tree = self.render_skill_folder(item)
                 problem = explain_missing_content(tree)
                 if not problem and (top / name).exists():
                     problem = f"There is another skill for the directory '{name}'."

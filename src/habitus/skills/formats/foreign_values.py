@@ -31,7 +31,7 @@ class DiagnosticCollector:
         self.diagnostics.append(Diagnostic(file=self.file, message=message, hint=hint, severity=severity))
 
 
-def load_json(content: bytes, file: str) -> Any:
+def parse_storable_json(content: bytes, file: str) -> Any:
     """Parse JSON into storable values; raise `UnreadableEntryError` if it is invalid or too large."""
     if len(content) > MAX_JSON:
         raise UnreadableEntryError(f"{file} has {len(content):,} bytes; at most {MAX_JSON:,} are read.")
@@ -46,9 +46,9 @@ def load_json(content: bytes, file: str) -> Any:
         raise UnreadableEntryError(f"{file} can't be read as JSON: {error}.") from None
 
 
-def load_json_object(content: bytes, file: str) -> dict[str, Any]:
+def parse_storable_json_object(content: bytes, file: str) -> dict[str, Any]:
     """Parse a JSON object; raise `UnreadableEntryError` for any other value."""
-    value = load_json(content, file)
+    value = parse_storable_json(content, file)
     if not isinstance(value, dict):
         raise UnreadableEntryError(f"{file} holds {_describe_kind(value)}, not an object.")
     return value
@@ -87,7 +87,7 @@ def to_text(value: Any) -> str:
     return str(value)
 
 
-def parse_texts(value: Any, field: str, notes: DiagnosticCollector) -> tuple[str, ...]:
+def parse_text_list(value: Any, field: str, notes: DiagnosticCollector) -> tuple[str, ...]:
     """Parse a list of texts from a list, a JSON list as text, or words separated by commas."""
     if isinstance(value, str) and value.strip().startswith("["):
         try:
@@ -148,7 +148,7 @@ def parse_timestamp_field(value: Any, field: str, notes: DiagnosticCollector) ->
     if value in (None, "", 0, False):
         return None
     try:
-        if isinstance(value, str) and not _is_number(value):
+        if isinstance(value, str) and not _is_numeric_timestamp(value):
             found = datetime.fromisoformat(value.strip())
         elif isinstance(value, datetime):
             found = value
@@ -183,7 +183,7 @@ def unpack_counters(values: Mapping[str, Any], notes: DiagnosticCollector) -> Us
 _COUNTED = ("recommended", "used", "succeeded", "failed")
 
 
-def _is_number(value: str) -> bool:
+def _is_numeric_timestamp(value: str) -> bool:
     # Eight digits such as 20260131 are a date, not seconds.
     return value.strip().replace(".", "", 1).isdecimal() and len(value.strip()) != 8
 

@@ -87,7 +87,7 @@ def normalize_newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-def read_fields(front: str, file: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
+def parse_fields_with_diagnostics(front: str, file: str) -> tuple[FrontMatterFields, list[Diagnostic]]:
     """Return the fields of a block and its diagnostics. An unquoted colon in a value is accepted with a warning."""
     try:
         fields, odd = _parse_fields(front)
@@ -216,11 +216,11 @@ def change_fields(front: str, changes: FrontMatterChanges, file: str) -> str:
     """
     if front and not front.endswith("\n"):
         front += "\n"
-    wanted = _apply_changes_to_fields(_reread_fields(front, file), changes)
+    wanted = _apply_changes_to_fields(_parse_fields_without_diagnostics(front, file), changes)
     for way in (_edit_field_lines, _edit_with_ruamel):
         try:
             changed = way(front, changes)
-            if _reread_fields(changed, file) == wanted:
+            if _parse_fields_without_diagnostics(changed, file) == wanted:
                 return changed
         except (MalformedFileError, _UnsupportedBlockError):
             continue
@@ -230,7 +230,7 @@ def change_fields(front: str, changes: FrontMatterChanges, file: str) -> str:
     # Unescaped, characters that end a line only in YAML would be folded away.
     for is_escaped in (False, True):
         changed = yaml.safe_dump(wanted, allow_unicode=not is_escaped, sort_keys=False, width=10_000) if wanted else ""
-        if _reread_fields(changed, file) == wanted:
+        if _parse_fields_without_diagnostics(changed, file) == wanted:
             break
     return changed
 
@@ -239,8 +239,8 @@ class _UnsupportedBlockError(Exception):
     """Raised if a block is not made of plain `key: value` lines."""
 
 
-def _reread_fields(front: str, file: str) -> FrontMatterFields:
-    return read_fields(front, file)[0]
+def _parse_fields_without_diagnostics(front: str, file: str) -> FrontMatterFields:
+    return parse_fields_with_diagnostics(front, file)[0]
 
 
 def _apply_changes_to_fields(fields: FrontMatterFields, changes: FrontMatterChanges) -> FrontMatterFields:
@@ -270,15 +270,15 @@ def _edit_field_lines(front: str, changes: FrontMatterChanges, indent: str = "")
             continue
         # A repeated key: the last one counts for readers, so only its comments stay.
         if key not in pending:
-            kept.append(_drop_blank_only_lines(_get_leading_lines(lines)))
+            kept.append(_drop_text_if_blank(_extract_comments_above_entry(lines)))
             continue
         value = pending.pop(key)
         if isinstance(value, Mapping):
             kept.append(_edit_nested_block(key, lines, value, indent))
         elif value is not None:
-            kept.append(_get_leading_lines(lines) + _render_indented_field(key, value, indent))
+            kept.append(_extract_comments_above_entry(lines) + _render_indented_field(key, value, indent))
         else:
-            kept.append(_drop_blank_only_lines(_get_leading_lines(lines)))
+            kept.append(_drop_text_if_blank(_extract_comments_above_entry(lines)))
     for key, value in pending.items():
         if isinstance(value, Mapping):
             value = {name: text for name, text in value.items() if text is not None}
@@ -311,7 +311,7 @@ def _split_entries(front: str, indent: str) -> list[tuple[str, str]]:
     return entries
 
 
-def _get_leading_lines(lines: str) -> str:
+def _extract_comments_above_entry(lines: str) -> str:
     """Return the comments and blank lines above an entry's first line."""
     lead = ""
     for line in lines.splitlines(keepends=True):
@@ -321,12 +321,12 @@ def _get_leading_lines(lines: str) -> str:
     return lead
 
 
-def _drop_blank_only_lines(lead: str) -> str:
+def _drop_text_if_blank(lead: str) -> str:
     return lead if lead.strip() else ""
 
 
 def _edit_nested_block(key: str, lines: str, changes: Mapping[str, str | None], indent: str) -> str:
-    lead = _get_leading_lines(lines)
+    lead = _extract_comments_above_entry(lines)
     head, _, below = lines[len(lead) :].partition("\n")
     opened = head.rstrip()
     if not opened.endswith(":") or not below.strip():

@@ -45,7 +45,7 @@ class SkillFieldReader:
     def build_skill(self, body: str) -> Skill:
         """Return the skill with this body."""
         name = self._read_name()
-        description, when_to_use = self._read_description()
+        description, when_to_use = self._read_description_and_when_to_use()
         manifest = self._read_manifest()
         own: dict[str, Any] = {"description": description, "when_to_use": when_to_use}
         for field in EDITABLE_FIELDS:
@@ -127,7 +127,7 @@ class SkillFieldReader:
             self._add_diagnostic("There is no name.", f"Write 'name: {name}'.", Severity.NOTE)
         return name
 
-    def _read_description(self) -> tuple[str, str]:
+    def _read_description_and_when_to_use(self) -> tuple[str, str]:
         outward = self._read_top_level_text("description")
         when_to_use = self._read_text("when_to_use")
         own = self.metadata.get(METADATA_PREFIX + "description")

@@ -36,7 +36,7 @@ class AgentSkillsFormat(disk.SkillFolderFormat):
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         yield _read_skill_folder(path, origin, self._known) if path.is_dir() else _read_markdown_file(path, origin)
 
-    def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
+    def render_skill_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
         is_whole = trees.find_main_file(item.tree) is not None
         return item.skill.name, item.tree if is_whole else conversion.build_imported_skill_files(item.skill, item.tree)
 
@@ -53,7 +53,7 @@ def _read_skill_folder(path: Path, origin: str, known: DiagnosticsLookup) -> Inc
     # does.
     stated = _read_stated_name(content) if "/" not in origin else ""
     name = conversion.make_legal_name(stated if names.is_legal_name(names.canonicalize_name(stated)) else path.name)
-    if not _has_front_matter(content) and trees.TOML_FILE not in tree:
+    if not _starts_like_front_matter(content) and trees.TOML_FILE not in tree:
         others = {place: file for place, file in tree.items() if place != main}
         return _build_incoming_from_plain_markdown(
             name, origin, _decode_text(content).removeprefix("\ufeff"), notes, others
@@ -78,12 +78,12 @@ def _read_skill_folder(path: Path, origin: str, known: DiagnosticsLookup) -> Inc
 def _read_stated_name(content: bytes) -> str:
     try:
         front = frontmatter.split_front_matter(content.decode("utf-8", "replace"), "SKILL.md").front
-        return str(frontmatter.read_fields(front or "", "SKILL.md")[0].get("name") or "")
+        return str(frontmatter.parse_fields_with_diagnostics(front or "", "SKILL.md")[0].get("name") or "")
     except MalformedFileError:
         return ""
 
 
-def _has_front_matter(content: bytes) -> bool:
+def _starts_like_front_matter(content: bytes) -> bool:
     """Whether it has a frontmatter block, or was meant to."""
     return content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"---")
 
@@ -93,14 +93,14 @@ def _read_markdown_file(path: Path, origin: str) -> IncomingSkill:
     notes = DiagnosticCollector(origin)
     try:
         parts = frontmatter.split_front_matter(_decode_text(content), origin)
-        fields = frontmatter.read_fields(parts.front, origin)[0] if parts.front is not None else None
+        fields = frontmatter.parse_fields_with_diagnostics(parts.front, origin)[0] if parts.front is not None else None
     except MalformedFileError as problem:
         raise UnreadableEntryError(f"{problem.diagnostic.message} {problem.diagnostic.hint}".strip()) from None
     if fields is not None and str(fields.get("description") or "").strip():
         return _build_incoming_from_skill_md(path, origin, content, str(fields.get("name") or ""))
     stated = str((fields or {}).get("name") or "")
     title = skill_md.extract_title(parts.body)
-    name = conversion.make_legal_name(stated) if stated.strip() else _make_name_from_file(path, title)
+    name = conversion.make_legal_name(stated) if stated.strip() else _make_name_from_file_or_title(path, title)
     return _build_incoming_from_plain_markdown(name, origin, parts.body, notes, {})
 
 
@@ -115,7 +115,7 @@ def _decode_text(content: bytes) -> str:
 
 def _build_incoming_from_skill_md(path: Path, origin: str, content: bytes, stated: str) -> IncomingSkill:
     """Import a complete SKILL.md under another file name; it names itself."""
-    name = conversion.make_legal_name(stated) if stated.strip() else _make_name_from_file(path, "")
+    name = conversion.make_legal_name(stated) if stated.strip() else _make_name_from_file_or_title(path, "")
     tree = {"SKILL.md": build_tree_file(content)}
     parsed = trees.parse_skill_tree(name, tree)
     if parsed.skill is None:
@@ -151,7 +151,7 @@ def _build_incoming_from_plain_markdown(
     )
 
 
-def _make_name_from_file(path: Path, title: str) -> str:
+def _make_name_from_file_or_title(path: Path, title: str) -> str:
     """Return a name from the file's name, or from the title if the file has a generic name."""
     is_telling = path.stem.lower() not in ("skill", "readme", "index", "untitled", "document")
     return conversion.make_legal_name(path.stem if is_telling or not title else title)

@@ -84,7 +84,7 @@ def update_skill_md(content: bytes, skill: Skill, *, file: str = "SKILL.md", is_
     front = frontmatter.normalize_newlines(parts.front)
     if body != before.body:
         parts = parts.with_body(body)
-    changes = _diff_front_matter(before, skill, frontmatter.read_fields(front, file)[0])
+    changes = _diff_front_matter(before, skill, frontmatter.parse_fields_with_diagnostics(front, file)[0])
     if changes:
         parts = parts.with_front(frontmatter.change_fields(front, changes, file))
     return _encode_file(parts, is_checked=is_checked)
@@ -100,7 +100,7 @@ def _encode_file(parts: frontmatter.FrontMatterDocument, *, is_checked: bool) ->
     return content
 
 
-def rename_skill_md(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
+def change_name_in_skill_md(content: bytes, name: str, *, file: str = "SKILL.md") -> bytes:
     """Return the file with another name; everything else stays."""
     parts = frontmatter.split_front_matter(_decode_file(content, file), file)
     found = parse_skill_md_with_diagnostics(name, content, file=file).skill
@@ -113,7 +113,7 @@ def rename_skill_md(content: bytes, name: str, *, file: str = "SKILL.md") -> byt
 def check_skill_fields(skill: Skill, *, stored: Skill | None = None) -> None:
     """Raise `Invalid` for values that the standard forbids, unless the stored file already has them."""
     if stored is None or stored.name != skill.name:
-        names.check_name(skill.name)
+        names.canonicalize_and_check_name(skill.name)
     for field, limit in (("description", MAX_DESCRIPTION), ("when_to_use", MAX_DESCRIPTION)):
         value: str = getattr(skill, field)
         if stored is not None and getattr(stored, field) == value:
@@ -163,7 +163,7 @@ def _read_all_fields(
 ) -> FrontMatterFields:
     fields: FrontMatterFields = _parse_toml_fields(toml) if toml is not None else {}
     if parts.front is not None:
-        own, found = frontmatter.read_fields(frontmatter.normalize_newlines(parts.front), file)
+        own, found = frontmatter.parse_fields_with_diagnostics(frontmatter.normalize_newlines(parts.front), file)
         diagnostics += found
         fields |= own
     elif toml is None and has_heading_and_prose(parts.body):
@@ -189,12 +189,12 @@ def _rename_istota_fields(fields: FrontMatterFields) -> FrontMatterFields:
     renamed = {key: value for key, value in fields.items() if key not in _ISTOTA_FIELD_NAMES}
     for theirs, ours in _ISTOTA_FIELD_NAMES.items():
         if theirs in fields:
-            both = (*_split_words(fields.get(ours)), *_split_words(fields[theirs]))
+            both = (*_split_at_commas(fields.get(ours)), *_split_at_commas(fields[theirs]))
             renamed[ours] = list(dict.fromkeys(both))
     return renamed
 
 
-def _split_words(value: Any) -> list[str]:
+def _split_at_commas(value: Any) -> list[str]:
     items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
     return [word for item in items if (word := str(item).strip())]
 
@@ -230,11 +230,11 @@ def _build_front_matter(skill: Skill) -> dict[str, str | Mapping[str, str]]:
         )
         if value
     }
-    metadata = {**skill.metadata, **_build_own_metadata(skill)}
+    metadata = {**skill.metadata, **_build_habitus_metadata(skill)}
     return {**fields, "metadata": metadata} if metadata else fields
 
 
-def _build_own_metadata(skill: SkillSummary) -> dict[str, str]:
+def _build_habitus_metadata(skill: SkillSummary) -> dict[str, str]:
     """Return our fields as text, without defaults."""
     plain = Manifest()
     values: dict[str, str] = {}
@@ -266,8 +266,8 @@ def _diff_front_matter(
         if old.get(key) != new.get(key):
             value = new.get(key)
             changes[key] = value if isinstance(value, str) else None
-    ours_before = {**before.metadata, **_build_own_metadata(before)}
-    mine = {**after.metadata, **_build_own_metadata(after)}
+    ours_before = {**before.metadata, **_build_habitus_metadata(before)}
+    mine = {**after.metadata, **_build_habitus_metadata(after)}
     ours_before.pop(METADATA_PREFIX + "extra", None), mine.pop(METADATA_PREFIX + "extra", None)
     nested: dict[str, str | None] = {
         key: mine.get(key) for key in {**ours_before, **mine} if ours_before.get(key) != mine.get(key)

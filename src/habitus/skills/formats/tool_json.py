@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from habitus.skills.formats.base import UnreadableEntryError
-from habitus.skills.formats.foreign_values import dump_json, load_json_object, to_text
+from habitus.skills.formats.foreign_values import dump_json, parse_storable_json_object, to_text
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 NO_PERMISSIONS: Mapping[str, Any] = {"network": False, "read": [], "write": [], "env": []}
@@ -52,7 +52,7 @@ def render_tool_json(tool: ToolContract) -> bytes:
 
 def parse_tool_json(content: bytes) -> ToolContract:
     """Parse tool.json, with defaults for missing fields; raise `UnreadableEntryError` if it is no contract at all."""
-    values = load_json_object(content, "tool.json")
+    values = parse_storable_json_object(content, "tool.json")
     parameters, permissions = values.pop("parameters", None), values.pop("permissions", None)
     cases = values.pop("cases", None)
     if not isinstance(parameters, (dict, type(None))) or not isinstance(permissions, (dict, type(None))):

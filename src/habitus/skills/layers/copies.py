@@ -8,7 +8,7 @@ from pathlib import Path
 
 from habitus.files import Tree, TreeFile, compute_tree_hash, drop_eval_files
 from habitus.skills import trees
-from habitus.skills.layers.layer import Layer, merge_layered_bodies, merge_layered_summaries
+from habitus.skills.layers.layer import Layer, choose_effective_body, merge_layered_summaries
 from habitus.skills.layers.listing import ListedSkill, apply_layer_source, fill_copy_placeholders
 from habitus.skills.model import Skill, Stage
 from habitus.skills.sources.trust import OutsideContentPolicy, is_code_file
@@ -93,12 +93,14 @@ def merge_skill_copies(copies: Sequence[LayerSkillCopy], fill: Mapping[str, str]
         skill = (
             shown
             if base is None
-            else records.with_body(merge_layered_summaries(base, shown), merge_layered_bodies(base, shown))
+            else records.build_skill_from_summary(
+                merge_layered_summaries(base, shown), choose_effective_body(base, shown)
+            )
         )
     return skill
 
 
-def merge_copy_folders(copies: Sequence[LayerSkillCopy], outside: OutsideContentPolicy) -> SkillFiles:
+def merge_files_of_copies(copies: Sequence[LayerSkillCopy], outside: OutsideContentPolicy) -> SkillFiles:
     """Merge the files of the copies; a copy that extends a lower one adds its files over the others."""
     tree: dict[str, TreeFile] = {}
     untrusted: set[str] = set()

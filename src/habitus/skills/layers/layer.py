@@ -109,6 +109,6 @@ def merge_layered_summaries(lower: SkillSummary, higher: SkillSummary) -> SkillS
     )
 
 
-def merge_layered_bodies(lower: Skill, higher: Skill) -> str:
+def choose_effective_body(lower: Skill, higher: Skill) -> str:
     """Return the higher body if its file has one, or else the lower body."""
     return higher.body if "body" in higher.stated else lower.body

@@ -273,7 +273,7 @@ class SkillListItem:
     def as_json(self) -> dict[str, Any]:
         """Return the skill, its state and its counters as one flat object."""
         item, summary = self.item, self.item.summary
-        counters = replace(self.counters, address=build_uses_path(item.layer, item.name))
+        counters = replace(self.counters, address=build_skill_uses_url_path(item.layer, item.name))
         told = {name: convert_to_plain_json(getattr(item, name)) for name in _LISTED_FIELDS} | {
             "counters": convert_to_plain_json(counters)
         }
@@ -315,7 +315,7 @@ class SkillDetails(SkillListItem):
         return {**SkillListItem.as_json(self), **body, **more, "origin": self.origin}
 
 
-def build_uses_path(layer: str, name: str) -> str:
+def build_skill_uses_url_path(layer: str, name: str) -> str:
     """Return the address that lists the uses of a skill, on the page and below the root of REST."""
     return f"/skills/{format_skill_address(name, layer)}/uses"
 

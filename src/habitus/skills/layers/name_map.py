@@ -34,7 +34,7 @@ class SortedNameMap(Mapping[str, T_co]):
             return SortedNameMap(now.items())
         touched = defaultdict[int, list[str]](list)
         for name in names:
-            touched[self._find_part(name)].append(name)
+            touched[self._find_part_index(name)].append(name)
         parts = list(self._parts)
         # From the back, so that splitting a part does not shift those still to be changed.
         for at in sorted(touched, reverse=True):
@@ -55,14 +55,14 @@ class SortedNameMap(Mapping[str, T_co]):
         made._set_parts(parts)
         return made
 
-    def _find_part(self, name: str) -> int:
+    def _find_part_index(self, name: str) -> int:
         return max(bisect_right(self._firsts, name) - 1, 0)
 
     def __getitem__(self, name: str) -> T_co:
-        return self._parts[self._find_part(name)][name]
+        return self._parts[self._find_part_index(name)][name]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._parts[self._find_part(name)]
+        return isinstance(name, str) and name in self._parts[self._find_part_index(name)]
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self._parts)

@@ -60,12 +60,14 @@ def read_site_index(address: str, policy: DownloadPolicy) -> list[SiteIndexEntry
             continue
         offered = _parse_site_index(found, is_old=place == _OLD_INDEX_PATH)
         for url in [url for one in offered for url in one.urls.values()]:
-            refuse_other_host(found.url, url, policy)
+            refuse_forbidden_host_change(found.url, url, policy)
         return offered
     return None
 
 
-def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: DownloadPolicy) -> dict[str, str]:
+def download_site_skills_and_get_digests(
+    entries: Sequence[SiteIndexEntry], into: Path, policy: DownloadPolicy
+) -> dict[str, str]:
     """Download each skill into a folder of its name; return the digest of each."""
     digests: dict[str, str] = {}
     unpacked = 0
@@ -80,7 +82,7 @@ def fetch_site_skills(entries: Sequence[SiteIndexEntry], into: Path, policy: Dow
             if path:
                 _write_file(folder, path, content)
             else:
-                unpacked += _unpack_archive(folder, url, content, already_unpacked=unpacked)
+                unpacked += _unpack_skill_archive_and_get_size(folder, url, content, already_unpacked=unpacked)
             digests[one.name] = digest
     return digests
 
@@ -133,7 +135,7 @@ def _render_site_page(skills: Sequence[SkillToPublish]) -> str:
     )
 
 
-def pack_archive(files: Mapping[str, bytes]) -> bytes:
+def pack_reproducible_tar_gz(files: Mapping[str, bytes]) -> bytes:
     """Return a reproducible tar.gz archive of the files."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -165,7 +167,9 @@ def _parse_index_row(row: Any, index: str) -> SiteIndexEntry:
             _DIGEST.fullmatch(digest)
         ):
             path = "SKILL.md" if kind == "skill-md" else ""
-            return SiteIndexEntry(name=names.check_name(name), urls={path: _join_url(index, url)}, digest=digest)
+            return SiteIndexEntry(
+                name=names.canonicalize_and_check_name(name), urls={path: _join_url(index, url)}, digest=digest
+            )
         case _:
             raise Invalid(f"The index at {index} has an entry that can't be read.", hint="Tell the publisher.")
 
@@ -173,7 +177,7 @@ def _parse_index_row(row: Any, index: str) -> SiteIndexEntry:
 def _parse_old_index_row(row: Any, index: str) -> SiteIndexEntry:
     match row:
         case {"name": str(name), "files": list(files)} if files and all(isinstance(file, str) for file in files):
-            name = names.check_name(name)
+            name = names.canonicalize_and_check_name(name)
             odd = next((file for file in files if not _is_safe_relative_path(file)), None)
             if odd is not None:
                 what = f"The index at {index} has a file name that can't be used: {odd[:80]!a}."
@@ -204,13 +208,13 @@ def _is_safe_relative_path(path: str) -> bool:
     return is_short and path.isprintable() and not {"", "."} & set(parts)
 
 
-def _unpack_archive(folder: Path, url: str, content: bytes, *, already_unpacked: int) -> int:
+def _unpack_skill_archive_and_get_size(folder: Path, url: str, content: bytes, *, already_unpacked: int) -> int:
     """Unpack an archive that has SKILL.md at its root; return its size. The archives of an index share one limit."""
     packed = folder.with_name(f"{folder.name}{_get_archive_suffix(url)}")
     packed.write_bytes(content)
     limits = archives.DEFAULT_LIMITS
     try:
-        with archives.unpack_archive(
+        with archives.unpack_archive_to_temporary_folder(
             packed, name=folder.name, limits=replace(limits, total=limits.total - already_unpacked)
         ) as top:
             if not (top / "SKILL.md").is_file():
@@ -286,11 +290,11 @@ def download_url(url: str, policy: DownloadPolicy, *, max_bytes: int = MAX_DOWNL
     """Download a URL, following allowed redirects; raise `NotFound` if the server doesn't have it."""
     for _ in range(_MAX_REDIRECTS + 1):
         at = urlsplit(url)
-        answer = _send_request(at, policy, max_bytes)
+        answer = _get_body_or_redirect_location(at, policy, max_bytes)
         if isinstance(answer, bytes):
             return DownloadResult(url=url, content=answer)
         following = _join_url(url, answer)
-        refuse_other_host(url, following, policy)
+        refuse_forbidden_host_change(url, following, policy)
         url = following
     raise StorageFailed(f"{urlsplit(url).hostname} redirects too often.", hint="Give the final address.")
 
@@ -310,7 +314,7 @@ def refuse_malformed_url(text: str) -> None:
         raise Invalid(f"{text[:80]!a} is no address that can be fetched.", hint="Give https://….") from None
 
 
-def refuse_other_host(url: str, following: str, policy: DownloadPolicy) -> None:
+def refuse_forbidden_host_change(url: str, following: str, policy: DownloadPolicy) -> None:
     """Raise `Refused` if a URL leads to another host that may not be followed."""
     at, there = urlsplit(url), urlsplit(following)
     if there.hostname != at.hostname and not _may_follow_redirect(at, there, policy):
@@ -350,7 +354,7 @@ def _may_follow_redirect(at: SplitResult, there: SplitResult, policy: DownloadPo
     return policy.may_follow(at.hostname or "", there.hostname or "")
 
 
-def _send_request(at: SplitResult, policy: DownloadPolicy, max_bytes: int) -> bytes | str:
+def _get_body_or_redirect_location(at: SplitResult, policy: DownloadPolicy, max_bytes: int) -> bytes | str:
     """Return the response body, or the location of a redirect."""
     host = at.hostname or ""
     if not host or at.scheme not in ("https", "http"):
@@ -418,12 +422,16 @@ def _open_connection(
     try:
         if proxy.hostname:
             proxy_port = proxy.port or 3128
-            line = _connect(_resolve_addresses(proxy.hostname, proxy_port, budget), proxy_port, budget, lines)
+            line = _connect_to_first_answering_address(
+                _resolve_addresses(proxy.hostname, proxy_port, budget), proxy_port, budget, lines
+            )
             _open_tunnel(line, host, port)
         elif policy.is_public_only:
-            line = _connect([resolve_public_address(host, port, budget)], port, budget, lines)
+            line = _connect_to_first_answering_address(
+                [resolve_public_address(host, port, budget)], port, budget, lines
+            )
         else:
-            line = _connect(_resolve_addresses(host, port, budget), port, budget, lines)
+            line = _connect_to_first_answering_address(_resolve_addresses(host, port, budget), port, budget, lines)
         connection = http.client.HTTPConnection(host, port)
         connection.sock = _wrap_tls(line, host, lines) if at.scheme == "https" else line
     except OSError as error:
@@ -432,7 +440,9 @@ def _open_connection(
     return connection
 
 
-def _connect(addresses: Sequence[str], port: int, budget: DownloadBudget, lines: list[socket.socket]) -> socket.socket:
+def _connect_to_first_answering_address(
+    addresses: Sequence[str], port: int, budget: DownloadBudget, lines: list[socket.socket]
+) -> socket.socket:
     """Connect to the first address that answers; all share the time that is left."""
     for left in range(len(addresses), 0, -1):
         timeout = budget.get_seconds_left() / left

@@ -146,7 +146,9 @@ def _fetch_archive_or_site_skills(address: str, scratch: Path, policy: DownloadP
     folder = scratch / (at.hostname or "site")
     folder.mkdir()
     return FetchedSource(
-        path=folder, address=remove_credentials(address), digests=discovery.fetch_site_skills(offered, folder, policy)
+        path=folder,
+        address=remove_credentials(address),
+        digests=discovery.download_site_skills_and_get_digests(offered, folder, policy),
     )
 
 

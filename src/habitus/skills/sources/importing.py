@@ -95,7 +95,7 @@ ConflictResolver = Callable[
 ]  # (name, origin here, origin of the new one) → decision
 
 
-def hold_conflict_for_review(name: str, current_origin: str, new_origin: str) -> NameConflictResolution:
+def always_hold_name_conflict(name: str, current_origin: str, new_origin: str) -> NameConflictResolution:
     """Hold the new skill for review if no person can be asked."""
     return NameConflictResolution.HOLD
 
@@ -133,7 +133,7 @@ class SkillImporter:
         overwrite: bool = False,
         is_trusted: bool = False,
         skip_held: bool = False,
-        resolve_conflict: ConflictResolver = hold_conflict_for_review,
+        resolve_conflict: ConflictResolver = always_hold_name_conflict,
     ) -> Iterator[ImportOutcome]:
         """Import the entries in batches; a repeated run continues where an interrupted one stopped.
 
@@ -182,7 +182,7 @@ class SkillImporter:
         store, wanted = self._library.get_layer(layer).store, [entry.name for entry in batch]
         there = store.read_contents()
         known = read_import_origins(self._engine, layer, wanted)
-        proposals = self._find_proposals_by_name_and_hash(layer, wanted)
+        proposals = self._map_name_and_hash_to_proposal(layer, wanted)
         hashed = [(entry, compute_tree_hash(entry.tree)) for entry in batch]
         differing = [one for one, digest in hashed if _get_loadable_hash(there, one.name) not in (None, digest)]
         said_there = {} if overwrite else _hash_current_exports(store, differing)
@@ -190,14 +190,14 @@ class SkillImporter:
         to_save: dict[str, IncomingSkill] = {}
         for newcomer, digest in hashed:
             entry, waits, here = newcomer, "", _get_loadable_hash(there, newcomer.name)
-            is_other = _would_replace_other(entry, digest, here, known.get(entry.name))
+            is_other = _would_replace_skill_of_other_origin(entry, digest, here, known.get(entry.name))
             if is_other and not overwrite:
                 entry, waits = self._resolve_name_conflict(
                     entry, layer, resolve_conflict, known[entry.name], there.summaries
                 )
                 # The resolution may have renamed the entry, so look up its new name too.
                 known |= read_import_origins(self._engine, layer, [entry.name])
-                proposals |= self._find_proposals_by_name_and_hash(layer, [entry.name])
+                proposals |= self._map_name_and_hash_to_proposal(layer, [entry.name])
                 digest, here = compute_tree_hash(entry.tree), _get_loadable_hash(there, entry.name)
             result = _decide_without_scan(entry, digest, here, known.get(entry.name), overwrite=overwrite)
             if digest == said_there.get((entry.format, entry.name)):
@@ -214,7 +214,7 @@ class SkillImporter:
                 if skip_held and findings:
                     result = _build_outcome(entry, ImportVerdict.REFUSED, f"left out: {findings[0]}")
                 else:
-                    result = self._hold_entry_for_review(
+                    result = self._hold_or_refuse_entry_if_needed(
                         entry, layer, author, proposals.get((entry.name, digest)), findings
                     )
             if result is None:
@@ -257,9 +257,13 @@ class SkillImporter:
         # In the folders of other agents, diagnostics say more than parsing does, so nothing is skipped there.
         return detect.list_formats_reusing_known_diagnostics(known) if layer == USER_LAYER else detect.FORMATS
 
-    def _find_proposals_by_name_and_hash(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
+    def _map_name_and_hash_to_proposal(self, layer: str, names: Sequence[str]) -> dict[tuple[str, str], Proposal]:
         """Return the proposals for these names, decided or not, by name and hash of the files."""
-        found = [p for p in self._review.list(None, with_contents=False, names=names) if p.change.layer == layer]
+        found = [
+            p
+            for p in self._review.list_proposals_by_state(None, with_contents=False, names=names)
+            if p.change.layer == layer
+        ]
         return {(proposal.change.name, compute_tree_hash(proposal.change.tree)): proposal for proposal in found}
 
     def _resolve_name_conflict(
@@ -301,7 +305,7 @@ class SkillImporter:
         elif is_decided and earlier.state is ProposalState.REJECTED:
             del proposals[key]
 
-    def _hold_entry_for_review(
+    def _hold_or_refuse_entry_if_needed(
         self, entry: IncomingSkill, layer: str, author: Author, earlier: Proposal | None, findings: Sequence[str]
     ) -> ImportOutcome | None:
         """Hold an entry with findings as a proposal; refuse one that was rejected before; None if nothing holds
@@ -456,7 +460,9 @@ def _decide_without_scan(
     return _build_outcome(entry, ImportVerdict.REFUSED, reason)
 
 
-def _would_replace_other(entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None) -> bool:
+def _would_replace_skill_of_other_origin(
+    entry: IncomingSkill, digest: str, here: str | None, known: ImportOrigin | None
+) -> bool:
     """Whether an unedited skill of another origin, with other files, is here."""
     if known is None or known.written_hash != here or here == digest:
         return False
@@ -489,7 +495,8 @@ def _hash_current_exports(store: SkillStore, entries: Sequence[IncomingSkill]) -
         read = [(store.load(name, check_disk=False), store.read_tree(name, check_disk=False)) for name in names]
         held = [OutgoingSkill(skill=skill, tree=tree) for skill, tree in read if skill is not None and tree is not None]
         found |= {
-            (format, name): sha for name, sha in detect.hash_reimported_exports(detect.get_format(format), held).items()
+            (format, name): sha
+            for name, sha in detect.hash_reimported_exports(detect.get_format_by_name(format), held).items()
         }
     return found
 

@@ -185,14 +185,14 @@ def _copy_entries(contents: Mapping[str, Any]) -> dict[str, NpxLockEntry]:
     return {name: dict(entry) for name, entry in contents["skills"].items()}
 
 
-def get_global_lockfile(user_home: Path, environ: Mapping[str, str]) -> NpxLockfile:
+def get_global_npx_lockfile(user_home: Path, environ: Mapping[str, str]) -> NpxLockfile:
     """Return the lockfile of skills installed for the user."""
     state = environ.get("XDG_STATE_HOME")
     folder = Path(state) / "skills" if state else user_home / ".agents"
     return NpxLockfile(path=folder / ".skill-lock.json", version=GLOBAL_VERSION)
 
 
-def get_project_lockfile(folder: Path) -> NpxLockfile:
+def get_project_npx_lockfile(folder: Path) -> NpxLockfile:
     """Return the lockfile of a project folder."""
     return NpxLockfile(path=folder / PROJECT_FILE, version=PROJECT_VERSION)
 

@@ -182,12 +182,12 @@ class FileBackend(Protocol):
         """Move a folder back from the archive; False if it isn't there."""
         ...
 
-    def remove_leftovers(self) -> None:
+    def remove_leftovers_of_interrupted_writes(self) -> None:
         """Remove the leftovers of an interrupted write."""
         ...
 
 
-def read_only_error(layer: str, *, hint: str) -> Refused:
+def make_read_only_error(layer: str, *, hint: str) -> Refused:
     """Return the error for writing to a read-only layer."""
     return Refused(f"The layer '{layer}' is read-only.", hint=hint)
 

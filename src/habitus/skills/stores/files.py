@@ -293,7 +293,7 @@ class DirectoryBackend:
             aside.rename(target)
             _remove_path(source)
 
-    def remove_leftovers(self) -> None:
+    def remove_leftovers_of_interrupted_writes(self) -> None:
         with translate_disk_errors(self.root):
             if self.can_write and self.root.is_dir():
                 _remove_temporary_files(self.root)
@@ -301,7 +301,7 @@ class DirectoryBackend:
     def _write_file(self, path: Path, content: bytes, executable: bool) -> None:
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
-        mode = (0o755 if executable else _get_file_mode(path)) & self._max_mode
+        mode = (0o755 if executable else _get_mode_without_execute_bits(path)) & self._max_mode
         write_atomically(path, content, mode=mode, durable=self._syncs)
 
     def _sync_directory(self, path: Path | str) -> None:
@@ -383,7 +383,7 @@ def _make_directory(path: str, mode: int) -> None:
         os.makedirs(path, mode)
 
 
-def _get_file_mode(path: Path) -> int:
+def _get_mode_without_execute_bits(path: Path) -> int:
     """Return the permissions of an existing file without execute bits, or the default ones."""
     try:
         return stat.S_IMODE(path.lstat().st_mode) & ~0o111

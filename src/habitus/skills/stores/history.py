@@ -100,10 +100,14 @@ def plan_restore_steps(
     stay.
     """
     steps = _diff_into_restore_steps(present, list_skills_at(conn, ledger.key, timestamp))
-    return [step for step in steps if not (keep_found and _was_found_on_disk_after(conn, ledger, step, timestamp))]
+    return [
+        step
+        for step in steps
+        if not (keep_found and _would_archive_skill_found_on_disk_after(conn, ledger, step, timestamp))
+    ]
 
 
-def _was_found_on_disk_after(
+def _would_archive_skill_found_on_disk_after(
     conn: sa.Connection, ledger: LayerDatabase, step: RestoreAction, timestamp: datetime
 ) -> bool:
     if step.action != "archive":

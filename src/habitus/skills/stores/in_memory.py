@@ -64,7 +64,7 @@ class InMemoryFileBackend:
             self.folders[folder] = self._archive.pop(archived_as)
         return folder in self.folders
 
-    def remove_leftovers(self) -> None:
+    def remove_leftovers_of_interrupted_writes(self) -> None:
         pass
 
 

@@ -95,7 +95,7 @@ class LayerCache:
         for start in range(0, len(folders), BATCH_SIZE):
             with self.open_write_transaction() as conn:
                 self._recorder.complete_pending_writes(conn)
-                self._recorder.record_folders(conn, folders[start : start + BATCH_SIZE])
+                self._recorder.read_folders_and_record_changes(conn, folders[start : start + BATCH_SIZE])
         return bool(folders)
 
     def _find_changed_folders(self, folders: Sequence[str]) -> list[str]:
@@ -186,13 +186,13 @@ class LayerRowIndex:
                     found = (
                         row.diagnostics
                         if row is rows[0]
-                        else (*row.diagnostics, _report_spelling_conflict(row, rows[0]))
+                        else (*row.diagnostics, _build_spelling_conflict_diagnostic(row, rows[0]))
                     )
                     broken[name] += (BrokenSkill(name=name, folder=row.folder, layer=self._layer, diagnostics=found),)
         return broken
 
 
-def _report_spelling_conflict(row: SkillRow, first: SkillRow) -> Diagnostic:
+def _build_spelling_conflict_diagnostic(row: SkillRow, first: SkillRow) -> Diagnostic:
     return Diagnostic(
         file=row.folder,
         message=f"'{row.folder}' spells the same name as '{first.folder}', which is loaded.",

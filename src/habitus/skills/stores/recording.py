@@ -50,7 +50,9 @@ class ChangeRecorder:
 
     # What lies on the shelf
 
-    def record_folders(self, conn: sa.Connection, folders: Sequence[str]) -> Mapping[str, FolderContents]:
+    def read_folders_and_record_changes(
+        self, conn: sa.Connection, folders: Sequence[str]
+    ) -> Mapping[str, FolderContents]:
         """Read these folders and store what differs from the known rows."""
         new: list[tuple[None, ScannedFolder]] = []
         changed: list[tuple[SkillRow, ScannedFolder]] = []
@@ -62,7 +64,7 @@ class ChangeRecorder:
                 if row is not None:
                     self._db.archive_skill(conn, row.id, None, _REMOVED_ON_DISK, self._clock())
                 continue
-            entry = self._scan_folder(folder, found, found.facts)
+            entry = self._parse_folder_contents_for_storing(folder, found, found.facts)
             if row is None:
                 new.append((None, entry))
             elif row.tree_hash != compute_tree_hash(entry.tree) or row.diagnostics != entry.diagnostics:
@@ -84,7 +86,9 @@ class ChangeRecorder:
         new = self._backend.store_versions_and_dates({folder: _get_row_facts(row) for folder, row in rows.items()})
         self._db.update_stamps(conn, {row.id: new[folder] for folder, row in rows.items() if new[folder] != row.stamp})
 
-    def _scan_folder(self, folder: str, found: FolderContents, facts: BackendSkillFacts = NO_FACTS) -> ScannedFolder:
+    def _parse_folder_contents_for_storing(
+        self, folder: str, found: FolderContents, facts: BackendSkillFacts = NO_FACTS
+    ) -> ScannedFolder:
         """Parse the content of a folder for storing."""
         parsed = trees.parse_skill_tree(folder, found.tree)
         skill = parsed.skill if found.problem is None else None
@@ -170,7 +174,7 @@ class ChangeRecorder:
         """Complete the writes of killed processes."""
         pending = self._db.list_write_ahead_records(conn)
         if pending:
-            self._backend.remove_leftovers()
+            self._backend.remove_leftovers_of_interrupted_writes()
         for intent, plan in pending:
             log.info("completing an interrupted %s of '%s'", plan["action"], plan["folder"])
             self._apply_planned_change(conn, plan, {})
@@ -227,7 +231,7 @@ class ChangeRecorder:
         ]
         if strange:
             # Edited by hand at this very moment: store that as a version before overwriting it.
-            self.record_folders(conn, strange)
+            self.read_folders_and_record_changes(conn, strange)
         self._backend.write_folders(writes)
         known, written = self._db.read_rows(conn, folders), self._backend.read_folders(folders, afters)
         put: list[tuple[SkillRow | None, ScannedFolder]] = []
@@ -235,7 +239,7 @@ class ChangeRecorder:
             folder = plan["folder"]
             if folder in written:
                 facts = NO_FACTS if folder in known else _unpack_facts(plan["facts"])
-                put.append((known.get(folder), self._scan_folder(folder, written[folder], facts)))
+                put.append((known.get(folder), self._parse_folder_contents_for_storing(folder, written[folder], facts)))
         made = self._db.save_folders(conn, put, author, now)
         self.write_back_versions_and_dates(conn, folders)
         return made
@@ -258,7 +262,9 @@ class ChangeRecorder:
         self._db.unarchive_skill(conn, identity, folder, author, now)
         found, row = self._backend.read_folder(folder), self._db.read_row(conn, folder)
         if found is not None and row is not None:
-            self._db.save_folders(conn, [(row, self._scan_folder(folder, found))], _CHANGED_ON_DISK, self._clock())
+            self._db.save_folders(
+                conn, [(row, self._parse_folder_contents_for_storing(folder, found))], _CHANGED_ON_DISK, self._clock()
+            )
             self.write_back_versions_and_dates(conn, [folder])
 
     def _revert_write(self, conn: sa.Connection, plan: WritePlan) -> None:
@@ -268,7 +274,7 @@ class ChangeRecorder:
             self._backend.archive_folder(name, _make_abandoned_folder_path(name))
         elif found is not None and not has_same_files(found.tree, old):
             self._backend.write_folders([FolderWrite(folder=name, tree=old, before=records.unpack_tree(plan["tree"]))])
-        self._backend.remove_leftovers()
+        self._backend.remove_leftovers_of_interrupted_writes()
 
 
 def _make_abandoned_folder_path(folder: str) -> str:

@@ -71,7 +71,7 @@ def unpack_summary(values: dict[str, Any], **row: Any) -> SkillSummary:
     return SkillSummary(**values, **row)
 
 
-def with_body(summary: SkillSummary, body: str) -> Skill:
+def build_skill_from_summary(summary: SkillSummary, body: str) -> Skill:
     """Return the summary as a skill with this body."""
     values = {field.name: getattr(summary, field.name) for field in dataclasses.fields(SkillSummary)}
     return Skill(**values, body=body)

@@ -89,7 +89,7 @@ class SqlBackend:
                 kept = {p: file for p, file in there[each.folder].items() if p not in each.before and p != MAIN_FILE}
                 changed.append({"_id": each.folder, **(_NO_VALUES if skill is None else _build_column_values(skill))})
                 wanted[each.folder] = {**kept, **others}
-            sql.upsert_rows(conn, rows, changed, _list_replaced_columns)
+            sql.upsert_rows(conn, rows, changed, _build_replaced_column_expressions)
             self._replace_files(conn, wanted, there)
 
     def store_versions_and_dates(self, facts: Mapping[str, BackendSkillFacts]) -> Mapping[str, str]:
@@ -122,7 +122,7 @@ class SqlBackend:
         """Return False: there is no archive, and the history restores the files."""
         return False
 
-    def remove_leftovers(self) -> None:
+    def remove_leftovers_of_interrupted_writes(self) -> None:
         pass
 
     def _read_stamps(self, conn: sa.Connection, folders: Collection[str]) -> dict[str, str]:
@@ -213,7 +213,7 @@ def _parse_skill(row: Mapping[Any, Any]) -> Skill:
     values = {**fields, "title": row["title"] or "", "description": row["description"] or ""}
     summary = records.unpack_summary(values, name=names.slugify(row["_id"]))
     source = SkillSource(row["source"]) if row["source"] in list(SkillSource) else SkillSource.USER
-    skill = records.with_body(summary, skill_md.normalize_body(row["content"] or ""))
+    skill = records.build_skill_from_summary(summary, skill_md.normalize_body(row["content"] or ""))
     return replace(skill, tags=tuple(str(tag) for tag in tags), source=source)
 
 
@@ -227,7 +227,7 @@ def _render_main_file(skill: Skill, raw: TreeFile | None) -> bytes:
 _NO_VALUES: Mapping[str, Any] = dict.fromkeys(("title", "description", "content", "tags", "source", "fields"))
 
 
-def _list_replaced_columns(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
+def _build_replaced_column_expressions(new: sa.ColumnCollection[str, Any]) -> dict[str, Any]:
     """Return the columns that a write replaces; NULL in the new row keeps the old title and the like."""
     kept = {name: sa.func.coalesce(new[name], rows.c[name]) for name in ("title", "description", "tags", "source")}
     return {**kept, "content": new["content"], "fields": new["fields"]}

@@ -29,7 +29,7 @@ from habitus.skills.stores.base import (
     LayerContents,
     RestoreAction,
     SkillWriteResult,
-    read_only_error,
+    make_read_only_error,
     refuse_stale_version,
 )
 from habitus.skills.stores.layer_cache import LayerCache
@@ -114,9 +114,9 @@ class SkillStore:
         if row is None or row.summary is None:
             return None
         if tree is None:
-            return records.with_body(row.summary, self.read_bodies([row.name]).get(row.name, ""))
+            return records.build_skill_from_summary(row.summary, self.read_bodies([row.name]).get(row.name, ""))
         main = trees.read_main_files({row.name: tree}).get(row.name, b"")
-        return records.with_body(row.summary, _extract_body(main, name))
+        return records.build_skill_from_summary(row.summary, _extract_body(main, name))
 
     def refresh_skill(self, name: str) -> bool:
         """Read the skill's folder again if it was edited by hand; return whether it was."""
@@ -163,7 +163,7 @@ class SkillStore:
 
     def save(self, skill: Skill, author: Author, *, expected_version: int | None = None) -> Skill:
         """Create a skill, or change the one of that name; its other files stay."""
-        name = names.check_name(skill.name)
+        name = names.canonicalize_and_check_name(skill.name)
         skill = replace(skill, name=name, body=skill_md.normalize_body(skill.body))
         self._replace_skill_files(
             name, lambda folder, tree: trees.update_main_file(tree, skill), author, expected_version
@@ -192,7 +192,7 @@ class SkillStore:
         self, name: str, tree: Tree, author: Author, *, expected_version: int | None = None, is_exact: bool = False
     ) -> SkillWriteResult:
         """Replace a skill's files; its tasks and cases stay unless `is_exact` is set."""
-        name = names.check_name(name)
+        name = names.canonicalize_and_check_name(name)
         for path in tree:
             require_path_inside_skill(path)
 
@@ -209,7 +209,7 @@ class SkillStore:
         `facts` holds the versions and dates of skills that are new here.
         """
         self._refuse_if_read_only()
-        checked = {names.check_name(name): tree for name, tree in trees_by_name.items()}
+        checked = {names.canonicalize_and_check_name(name): tree for name, tree in trees_by_name.items()}
         for path in chain.from_iterable(checked.values()):
             require_path_inside_skill(path)
         entries = list(checked.items())
@@ -223,7 +223,7 @@ class SkillStore:
         with self._cache.open_write_transaction(durable=True) as conn:
             self._recorder.complete_pending_writes(conn)
             folders = {name: name for name in trees_by_name} | self._db.find_folders(conn, list(trees_by_name))
-            there = self._recorder.record_folders(conn, list(folders.values()))
+            there = self._recorder.read_folders_and_record_changes(conn, list(folders.values()))
             writes: list[FolderWrite] = []
             for name, tree in trees_by_name.items():
                 found = there.get(folders[name])
@@ -252,7 +252,7 @@ class SkillStore:
         self._refuse_if_read_only()
         with self._cache.open_write_transaction(durable=True) as conn:
             found = self._find_archived(conn, archived)
-            name = names.check_name(new_name or found.name)
+            name = names.canonicalize_and_check_name(new_name or found.name)
             if self._read_current_row_and_folder(conn, name)[0] is not None:
                 raise _make_name_taken_error(name)
             tree = {} if new_name is None else self._db.load_version_tree(conn, archived, found.version) or {}
@@ -413,7 +413,7 @@ class SkillStore:
     def _record_folder_by_name(self, conn: sa.Connection, name: str) -> tuple[SkillRow | None, FolderContents | None]:
         """Return the row and folder of a name, after reading the folder."""
         folder = self._db.find_folders(conn, [name]).get(name, name)
-        found = self._recorder.record_folders(conn, [folder]).get(folder)
+        found = self._recorder.read_folders_and_record_changes(conn, [folder]).get(folder)
         return self._db.read_row(conn, folder), found
 
     def _replace_skill_files(
@@ -467,7 +467,7 @@ class SkillStore:
 
     def _refuse_if_read_only(self) -> None:
         if not self._backend.can_write:
-            raise read_only_error(self.layer, hint="Edit the skill without '@' to override it.")
+            raise make_read_only_error(self.layer, hint="Edit the skill without '@' to override it.")
 
 
 def _make_name_taken_error(name: str) -> Refused:

@@ -62,8 +62,8 @@ def propose_html_entity_decodings(text: str) -> Iterator[tuple[str, bool]]:
     if not _ENTITY.search(text):
         return
     if _BARE.search(text):
-        yield source.map_outside_literals(text, _decode_text), False
-    yield _decode_text(text), False
+        yield source.map_outside_literals(text, _decode_html_entities), False
+    yield _decode_html_entities(text), False
 
 
 def has_html_entities_in_code(text: str) -> bool:
@@ -71,7 +71,7 @@ def has_html_entities_in_code(text: str) -> bool:
     return any(not literal and _CODE_ENTITY.search(piece) for literal, piece in source.split_text_at_literals(text))
 
 
-def _decode_text(text: str) -> str:
+def _decode_html_entities(text: str) -> str:
     return _ENTITY.sub(_decode_entity, text)
 
 
@@ -303,7 +303,8 @@ def expand_mixed_tabs(text: str) -> Iterator[tuple[str, bool]]:
     # The most common widths first: the first reading is the one returned.
     for width in (4, 8, 2):
         expanded = "\n".join(
-            _expand_tabs(line, width) if is_code else line for line, is_code in zip(lines, counts, strict=True)
+            _expand_tabs_of_indentation(line, width) if is_code else line
+            for line, is_code in zip(lines, counts, strict=True)
         )
         if module := source.parse_module(expanded):
             readings.setdefault(_describe_block_structure(module), expanded)
@@ -316,6 +317,6 @@ def _describe_block_structure(module: ast.Module) -> str:
     return " ".join(f"{type(node).__name__}{len(list(ast.iter_child_nodes(node)))}" for node in ast.walk(module))
 
 
-def _expand_tabs(line: str, width: int) -> str:
+def _expand_tabs_of_indentation(line: str, width: int) -> str:
     body = line.lstrip(" \t")
     return line[: len(line) - len(body)].expandtabs(width) + body

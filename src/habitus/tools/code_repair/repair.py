@@ -21,7 +21,7 @@ from habitus.tools.code_repair.source import (
     has_definite_code,
     has_more_than_names_and_constants,
     is_lone_literal,
-    is_prose,
+    is_prose_line,
     parse_module,
     parse_module_or_error,
 )
@@ -186,7 +186,7 @@ def _build_code_refused_error(attempt: _RepairAttempt) -> CodeRefused:
     text, outcome = attempt.text, parse_module_or_error(attempt.text)
     if _is_truncated(text, outcome):
         return CodeRefused(CodeDefectKind.TRUNCATED)
-    if not text.strip() or (not has_definite_code(text) and all(map(is_prose, text.strip().splitlines()))):
+    if not text.strip() or (not has_definite_code(text) and all(map(is_prose_line, text.strip().splitlines()))):
         return CodeRefused(CodeDefectKind.NO_CODE)
     detail = f"line {outcome.lineno}: {outcome.msg}" if isinstance(outcome, SyntaxError) and outcome.lineno else ""
     return CodeRefused(attempt.defects[0] if attempt.defects else _classify_defect(text, outcome), detail)
@@ -231,15 +231,15 @@ def is_syntax_error_from_missing_end(error: SyntaxError, text: str) -> bool:
 def is_end_of_parsed_code_missing(module: ast.Module, text: str) -> bool:
     """Whether code that parses, but whose wrapper was never closed, seems to be missing its end."""
     last = module.body[-1]
-    if _has_half_last_name(module, text):
+    if _is_last_name_cut_off(module, text):
         return True
     for statement in _walk_last_statements(last):
-        if isinstance(statement, Function) and _has_function_no_effect(statement):
+        if isinstance(statement, Function) and _has_neither_result_nor_effect(statement):
             return True
     return last is not (innermost := _find_innermost_last_statement(last)) and _is_unused_expression(innermost)
 
 
-def _has_half_last_name(module: ast.Module, text: str) -> bool:
+def _is_last_name_cut_off(module: ast.Module, text: str) -> bool:
     """Whether the last name is cut off, like `return cou` if only `count` exists."""
     found = _LAST_NAME.search(text[-200:])
     if found is None:
@@ -304,7 +304,7 @@ def _is_unused_expression(statement: ast.stmt) -> bool:
     return not any(isinstance(node, ast.Call | ast.Await | ast.Yield | ast.YieldFrom) for node in ast.walk(value))
 
 
-def _has_function_no_effect(function: Function) -> bool:
+def _has_neither_result_nor_effect(function: Function) -> bool:
     """Whether a function has neither a result nor a visible effect, so that its end is missing."""
     fresh = {
         target.id

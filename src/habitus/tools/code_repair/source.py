@@ -101,7 +101,7 @@ def has_more_than_names_and_constants(module: ast.Module) -> bool:
     )
 
 
-def is_prose(line: str) -> bool:
+def is_prose_line(line: str) -> bool:
     """Whether a line is a sentence: two plain words side by side are never Python."""
     stripped = line.strip()
     if not stripped or stripped[0] in "#\"'@" or has_definite_code(stripped):

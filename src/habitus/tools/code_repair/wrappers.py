@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from habitus.tools.code_repair.source import LITERAL, has_definite_code, is_prose, parse_module, split_text_at_literals
+from habitus.tools.code_repair.source import (
+    LITERAL,
+    has_definite_code,
+    is_prose_line,
+    parse_module,
+    split_text_at_literals,
+)
 
 _CDATA_OPEN = re.compile(r"(?:<|&lt;)!\[CDATA\[?")
 _CDATA_CLOSE = re.compile(r"\]\](?:>|&gt;)")
@@ -192,7 +198,7 @@ def _is_chat_or_blank_line(line: str) -> bool:
     """Whether a line is blank or an unindented sentence; an indented line belongs to the code unless a list item."""
     if not line.strip():
         return True
-    return is_prose(line) and (not line[0].isspace() or line.lstrip()[0] in "-*•")
+    return is_prose_line(line) and (not line[0].isspace() or line.lstrip()[0] in "-*•")
 
 
 _FENCE_LINE = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)")
@@ -256,7 +262,7 @@ def unwrap_fences(text: str) -> Iterator[tuple[str, bool]]:
     for opened_before in (True, False):
         if opened_before and not _is_lone_closing_fence(first, lines, fences):
             continue
-        blocks, outside = _split_blocks(lines, fences, opened_before=opened_before)
+        blocks, outside = _split_fenced_blocks_from_other_text(lines, fences, opened_before=opened_before)
         chosen = _choose_block(blocks)
         if chosen is not None and _has_only_prose_outside(outside, chosen):
             yield chosen.text, chosen.is_closed
@@ -278,7 +284,7 @@ def _is_lone_closing_fence(first: _FenceLine, lines: list[str], fences: list[_Fe
     before = [line for line in lines[: first.line] if line.strip()]
     if first.tag or not before:
         return False
-    return has_definite_code("\n".join(before)) or (len(fences) % 2 == 1 and not all(map(is_prose, before)))
+    return has_definite_code("\n".join(before)) or (len(fences) % 2 == 1 and not all(map(is_prose_line, before)))
 
 
 def _has_only_prose_outside(outside: str, chosen: FencedBlock) -> bool:
@@ -301,7 +307,9 @@ def _find_fences(lines: list[str]) -> Iterator[_FenceLine]:
             yield _FenceLine(line=number, indent=0, mark="```", tag=match["tag"].lower(), prose=line[: match.start()])
 
 
-def _split_blocks(lines: list[str], fences: list[_FenceLine], *, opened_before: bool) -> tuple[list[FencedBlock], str]:
+def _split_fenced_blocks_from_other_text(
+    lines: list[str], fences: list[_FenceLine], *, opened_before: bool
+) -> tuple[list[FencedBlock], str]:
     """Return the blocks, and the text outside of them."""
     blocks: list[FencedBlock] = []
     outside: list[str] = []

@@ -69,10 +69,12 @@ class UnvalidatedResponseRoute(APIRoute):
     """A route that sends its result unvalidated, exactly as the command line prints it; the model only documents it."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
-        super().__init__(path, _wrap_endpoint(endpoint, given.get("status_code") or 200), **given)
+        super().__init__(
+            path, _wrap_endpoint_to_send_dict_unvalidated(endpoint, given.get("status_code") or 200), **given
+        )
 
 
-def _wrap_endpoint(endpoint: Callable[..., Any], status: int) -> Callable[..., Any]:
+def _wrap_endpoint_to_send_dict_unvalidated(endpoint: Callable[..., Any], status: int) -> Callable[..., Any]:
     """Wrap an endpoint to send a dict as JSON without validation."""
 
     def send(made: Any) -> Any:
@@ -92,7 +94,7 @@ def _wrap_endpoint(endpoint: Callable[..., Any], status: int) -> Callable[..., A
     return sending
 
 
-def require_expected_version(if_match: str | None, layer: str = "") -> int:
+def parse_required_if_match_version(if_match: str | None, layer: str = "") -> int:
     """Return the version from the If-Match header, which must belong to the layer that would change."""
     version = parse_expected_version(if_match, layer)
     if version is None:

@@ -59,7 +59,7 @@ def _write_skill_file(
         habitus.host.files.require_access(f"about '{path}', which other tools run unasked")
     author, version = (
         habitus.build_author(reason),
-        schemas.require_expected_version(if_match, habitus.skills.find(name).layer),
+        schemas.parse_required_if_match_version(if_match, habitus.skills.find(name).layer),
     )
     made = habitus.skills.edit_file(
         name, path, content, author, expected_version=version, may_change_unasked=is_unasked

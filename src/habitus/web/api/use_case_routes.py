@@ -79,7 +79,7 @@ def _build_endpoint(case: UseCase[..., Any]) -> Callable[..., Response]:
         here = get_public_address(http_request)
         given = dict.fromkeys((one.name for one in case.input_fields if one.is_address), here) | given
         given = {
-            name: _convert_value_to_field_type(fields[name], value) for name, value in (rest_defaults | given).items()
+            name: _convert_list_value_to_tuple(fields[name], value) for name, value in (rest_defaults | given).items()
         }
         wanted = case.fill_defaults(given) | case.rest_fixed_values
         _require_version_for_change(case, wanted)
@@ -149,7 +149,7 @@ def _require_version_for_change(case: UseCase[..., Any], wanted: dict[str, Any])
         )
 
 
-def _convert_value_to_field_type(one: InputField, value: Any) -> Any:
+def _convert_list_value_to_tuple(one: InputField, value: Any) -> Any:
     """Convert a value to the field's type: a list in a path is separated by commas."""
     if one.is_list and isinstance(value, str):
         return tuple(part for part in value.split(",") if part)
@@ -213,17 +213,17 @@ def get_response_model(kind: Any) -> Any:
         return Union[tuple(inner)] if origin in (Union, types.UnionType) else list.__class_getitem__(inner[0])  # noqa: UP007  # made at run time
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return kind
-    found = get_json_types(kind)
+    found = get_types_of_json_keys(kind)
     shapes: dict[str, Any] = {name: (get_response_model(one), ...) for name, one in found.items()}
     is_same = found.keys() == {one.name for one in dataclasses.fields(kind)}
     is_same = is_same and all(shapes[name][0] == found[name] for name in found)
     return kind if is_same else create_model(kind.__name__, **shapes)
 
 
-def get_json_types(kind: type) -> dict[str, Any]:
+def get_types_of_json_keys(kind: type) -> dict[str, Any]:
     """Return the JSON keys of a record with their types."""
     hints, found = get_type_hints(kind), dict[str, Any]()
     for name, is_inline in list_dataclass_json_attributes(kind) or ():
         own = hints[name] if name in hints else get_type_hints(getattr(kind, name).fget)["return"]
-        found |= get_json_types(own) if is_inline else {name: own}
+        found |= get_types_of_json_keys(own) if is_inline else {name: own}
     return found

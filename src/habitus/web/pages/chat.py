@@ -22,7 +22,7 @@ from habitus.web.api.schemas import RequestConversations, RequestHome, read_uplo
 from habitus.web.pages.activity import list_lessons_by_turn
 from habitus.web.rendering import render_page, render_template
 from habitus.web.routing import LARGE_BODY_BYTES, AccessRouter
-from habitus.web.streams import LiveUpdate, LiveUpdateMode, make_event_stream
+from habitus.web.streams import LiveUpdate, LiveUpdateAction, make_event_stream_response
 
 router = AccessRouter()
 
@@ -111,7 +111,7 @@ async def stream_chat_events(
     # Raises for an unknown conversation before the stream starts.
     talks.require_chat(id)
     start = int(last_event_id) if last_event_id.isdecimal() else after
-    return make_event_stream(_render_live_updates(habitus, talks, id, start))
+    return make_event_stream_response(_render_live_updates(habitus, talks, id, start))
 
 
 async def _render_live_updates(
@@ -127,9 +127,9 @@ async def _render_live_updates(
                 abouts[happening.call] = stream.get_most_descriptive_argument(happening.arguments)
             if isinstance(happening, TurnEnd):
                 data = await run_in_thread(partial(_render_finished_turn, habitus, happening))
-                yield LiveUpdate(mode=LiveUpdateMode.OVER, data=data, number=after)
+                yield LiveUpdate(mode=LiveUpdateAction.OVER, data=data, number=after)
                 return
-            if (told := _render_turn_event(id, happening, abouts)) is not None:
+            if (told := _convert_event_to_update_mode_and_data(id, happening, abouts)) is not None:
                 put, data = told
                 # Text after a tool call begins a new paragraph.
                 is_new = (
@@ -141,22 +141,24 @@ async def _render_live_updates(
             before = happening
 
 
-def _render_turn_event(id: str, happening: ChatEvent, abouts: dict[str, str]) -> tuple[LiveUpdateMode, str] | None:
+def _convert_event_to_update_mode_and_data(
+    id: str, happening: ChatEvent, abouts: dict[str, str]
+) -> tuple[LiveUpdateAction, str] | None:
     """Return how and what to update for an event; None if the page doesn't show it."""
     match happening:
         case stream.ReplyDelta(text=text):
-            return LiveUpdateMode.TEXT, text
+            return LiveUpdateAction.TEXT, text
         case stream.ToolStarted(call=call, tool=tool):
-            return LiveUpdateMode.PART, render_template("chat_part.html", call=call, tool=tool, about=abouts[call])
+            return LiveUpdateAction.PART, render_template("chat_part.html", call=call, tool=tool, about=abouts[call])
         case stream.ToolFinished(call=call, tool=tool, outcome=outcome):
             said = render_template("chat_part.html", call=call, tool=tool, about=abouts.get(call, ""), outcome=outcome)
-            return LiveUpdateMode.PART, said
+            return LiveUpdateAction.PART, said
         case stream.NudgeEvent(text=text) | stream.NoticeEvent(text=text):
-            return LiveUpdateMode.PART, render_template("chat_part.html", note=text)
+            return LiveUpdateAction.PART, render_template("chat_part.html", note=text)
         case ConsentRequested() as wanted:
-            return LiveUpdateMode.PART, render_template("chat_part.html", id=id, wanted=wanted)
+            return LiveUpdateAction.PART, render_template("chat_part.html", id=id, wanted=wanted)
         case ConsentAnswered() as answered:
-            return LiveUpdateMode.PART, render_template("chat_part.html", answered=answered)
+            return LiveUpdateAction.PART, render_template("chat_part.html", answered=answered)
         case stream.ToolProgress() | stream.TurnResult() | TurnEnd():
             return None
 

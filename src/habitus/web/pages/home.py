@@ -16,7 +16,7 @@ from habitus.app import Habitus
 from habitus.app.home import resolve_user_filter
 from habitus.app.learning import insights
 from habitus.app.learning.learning import list_costliest_repeated_failures
-from habitus.app.learning.report_rows import ReportRowPage
+from habitus.app.learning.report_rows import ReportDrillDownPage
 from habitus.app.learning.reporting import MonthlyCost, ReportedNumberKind, ReportMonth, build_monthly_cost
 from habitus.app.library import explaining
 from habitus.app.review.inbox import ReviewInboxItem
@@ -26,7 +26,7 @@ from habitus.app.use_cases.overview import (
     TodayReport,
     build_overview,
     build_today_report,
-    compute_findings_if_judged,
+    compute_evidence_if_any_turn_is_judged,
 )
 from habitus.evidence.model import EffectEstimate, ItemKind
 from habitus.evidence.sums import EvidenceCountKind
@@ -77,8 +77,8 @@ def show_home(request: Request, habitus: RequestHome) -> Response:
 
 def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None = None) -> HTMLResponse:
     """Return the home page."""
-    scope = UserScope.read(request, habitus)
-    findings = compute_findings_if_judged(habitus)
+    scope = OwnOrAllUsersScope.from_request_query(request, habitus)
+    findings = compute_evidence_if_any_turn_is_judged(habitus)
     found = build_overview(habitus, findings, all_users=scope.all_users)
     first = build_today_report(habitus, findings, with_contents=False)
     effects = {
@@ -108,7 +108,7 @@ def _render_home(request: Request, habitus: Habitus, said: FlashMessage | None =
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UserScope:
+class OwnOrAllUsersScope:
     """Whose requests a page counts: the person's own, or with `?user=*` those of all users, for admins."""
 
     all_users: bool
@@ -116,7 +116,7 @@ class UserScope:
     can_switch: bool
 
     @classmethod
-    def read(cls, request: Request, habitus: Habitus) -> UserScope:
+    def from_request_query(cls, request: Request, habitus: Habitus) -> OwnOrAllUsersScope:
         can_switch = habitus.settings.is_admin and len(habitus.journal.list_users()) > 1
         return cls(all_users=request.query_params.get("user") == "*", can_switch=can_switch)
 
@@ -126,13 +126,15 @@ class UserScope:
         return "user=*" if self.all_users else ""
 
 
-def _build_turns_url(first: date, last: date, scope: UserScope, more: str = "") -> str:
+def _build_turns_url(first: date, last: date, scope: OwnOrAllUsersScope, more: str = "") -> str:
     """Return the address of the turns of these days, in Activity."""
     since = f"since={first}&until={last}"
     return "/activity?" + "&".join(part for part in (since, more, scope.query) if part)
 
 
-def _list_outcome_counts_with_links(found: OverviewReport, scope: UserScope) -> list[tuple[UseVerdict, int, str]]:
+def _list_outcome_counts_with_links(
+    found: OverviewReport, scope: OwnOrAllUsersScope
+) -> list[tuple[UseVerdict, int, str]]:
     """Return how many requests have each outcome, and the address of exactly those turns."""
     first, last = found.days[0].day, found.days[-1].day
     return [
@@ -141,7 +143,7 @@ def _list_outcome_counts_with_links(found: OverviewReport, scope: UserScope) -> 
     ]
 
 
-def _build_dashboard_tiles(found: OverviewReport, scope: UserScope) -> list[DashboardTile]:
+def _build_dashboard_tiles(found: OverviewReport, scope: OwnOrAllUsersScope) -> list[DashboardTile]:
     days = found.days
     first, last = days[0].day, days[-1].day
     total = sum(day.total for day in days)
@@ -191,7 +193,7 @@ def _list_attention_items(habitus: Habitus, first: TodayReport, *, may_decide: b
     """Return the pending items, with rows reserved for skills that are broken or got worse."""
     others = list(_list_skill_problem_items(first))
     # What hurts is still in use until somebody agrees to disable it, so this comes first.
-    pending = sorted(first.pending, key=lambda item: not _proposes_disabling(item))
+    pending = sorted(first.pending, key=lambda item: not _is_proposal_to_disable_skill(item))
     waiting = [
         _make_pending_attention_item(habitus, item, may_decide=may_decide) for item in pending[:_MAX_ATTENTION_ITEMS]
     ]
@@ -199,7 +201,7 @@ def _list_attention_items(habitus: Habitus, first: TodayReport, *, may_decide: b
     return [*others[:room], *waiting][:_MAX_ATTENTION_ITEMS]
 
 
-def _proposes_disabling(item: ReviewInboxItem) -> bool:
+def _is_proposal_to_disable_skill(item: ReviewInboxItem) -> bool:
     return isinstance(item.subject, Proposal) and item.subject.change.action is ProposalAction.DISABLE
 
 
@@ -207,7 +209,7 @@ def _make_pending_attention_item(habitus: Habitus, item: ReviewInboxItem, *, may
     """Return the row of a pending item: a harmless one can be approved at once, others are opened."""
     need = AttentionItem(
         text=inbox_labels.describe_item_briefly(item),
-        note=labels.capitalise_first(inbox_labels.get_item_reason(item)),
+        note=labels.capitalise_first(inbox_labels.get_author_or_pending_reason(item)),
         href=f"/inbox/{item.id}",
         action_label="Review",
     )
@@ -261,7 +263,7 @@ _MAX_SHOWN = 20
 @router.get("/insights", access=Access.OPEN_READING)
 def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
     """Show the insights page; its slow parts are loaded afterwards."""
-    scope = UserScope.read(request, habitus)
+    scope = OwnOrAllUsersScope.from_request_query(request, habitus)
     user = resolve_user_filter(habitus.settings, scope.all_users)
     unused, tried = insights.list_old_never_used_skills(habitus, user), insights.list_tried_candidates(habitus)
     return render_page(
@@ -277,15 +279,17 @@ def show_insights(request: Request, habitus: RequestHome) -> HTMLResponse:
     )
 
 
-def _build_cost_of_this_month(habitus: Habitus, scope: UserScope) -> MonthlyCost:
+def _build_cost_of_this_month(habitus: Habitus, scope: OwnOrAllUsersScope) -> MonthlyCost:
     month, user = ReportMonth.containing(habitus.clock()), resolve_user_filter(habitus.settings, scope.all_users)
     return build_monthly_cost(habitus, month, user)
 
 
 @router.get("/insights/effects", access=Access.OPEN_READING)
 def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
-    scope = UserScope.read(request, habitus)
-    effects = insights.list_best_known_skill_effects(habitus, resolve_user_filter(habitus.settings, scope.all_users))
+    scope = OwnOrAllUsersScope.from_request_query(request, habitus)
+    effects = insights.list_surest_skill_effect_histories(
+        habitus, resolve_user_filter(habitus.settings, scope.all_users)
+    )
     withhold = habitus.settings.evidence.withhold
     return render_fragment("insights_effects.html", effects=effects, withhold=withhold, scope=scope)
 
@@ -293,7 +297,7 @@ def show_effects(request: Request, habitus: RequestHome) -> HTMLResponse:
 @router.get("/insights/month", access=Access.VIEWER)
 def show_month(request: Request, habitus: RequestHome, month: str = "") -> HTMLResponse:
     """Show the report of a month, on one page that can be printed."""
-    scope = UserScope.read(request, habitus)
+    scope = OwnOrAllUsersScope.from_request_query(request, habitus)
     report = overview.show_report(habitus, month=month, all_users=scope.all_users)
     shown = ReportMonth.parse(report.month, habitus.clock())
     return render_page(
@@ -317,7 +321,7 @@ def show_month_rows(
     after: str = "",
 ) -> HTMLResponse:
     """Show what is behind a number of the report."""
-    scope = UserScope.read(request, habitus)
+    scope = OwnOrAllUsersScope.from_request_query(request, habitus)
     page = overview.list_report_rows(
         habitus, of=of, month=month, skill=skill, version=version, after=after, all_users=scope.all_users
     )
@@ -348,7 +352,7 @@ def show_evidence_rows(
 
 
 def _render_rows_behind_number(
-    request: Request, page: ReportRowPage, title: str, back: tuple[str, str], more: str = ""
+    request: Request, page: ReportDrillDownPage, title: str, back: tuple[str, str], more: str = ""
 ) -> HTMLResponse:
     """Render the rows behind a number; `back` is the address and name of the page that states it."""
     further = request.url.include_query_params(after=page.next)
@@ -356,7 +360,7 @@ def _render_rows_behind_number(
     return render_page(request, "report_rows.html", page=page, title=title, back=back, address=address, more=more)
 
 
-def _build_scope_query_suffix(scope: UserScope) -> str:
+def _build_scope_query_suffix(scope: OwnOrAllUsersScope) -> str:
     return f"&{scope.query}" if scope.query else ""
 
 

@@ -60,7 +60,7 @@ class InboxFilters:
             not self.origin or inbox_labels.get_item_origin(item) == self.origin
         )
 
-    def build_query(self, **changed: object) -> str:
+    def build_url_query(self, **changed: object) -> str:
         """Return the filters as the query of an address, with these changes."""
         given = {"kind": self.kind, "origin": self.origin, "limit": self.limit, **changed}
         kept = {key: value for key, value in given.items() if value and (key, value) != ("limit", _PAGE_SIZE)}
@@ -151,7 +151,7 @@ def _build_item_details(habitus: Habitus, item: inbox.ReviewInboxItem) -> InboxI
         why, conversation = subject.author.reason, subject.conversation
         return InboxItemPageData(item=item, why=why, made_on=subject.made_on, conversation=conversation)
     is_waiting = subject.state is ProposalState.PENDING
-    new = trees.parse_skill_tree(change.name, change.tree).skill if subject.is_new else None
+    new = trees.parse_skill_tree(change.name, change.tree).skill if subject.would_add_skill else None
     return InboxItemPageData(
         item=item,
         why=subject.author.reason,
@@ -250,13 +250,13 @@ def decide_selected_items(
     if act.startswith("all-"):
         pending = inbox.list_pending(habitus, with_contents=False)
         chosen = [item.id for item in pending if filters.matches(item)]
-    said = _decide_items(habitus, chosen, reason, is_approved="approve" in act)
+    said = _approve_or_reject_items(habitus, chosen, reason, is_approved="approve" in act)
     # Of a kind that is decided as a whole, nothing is left to show.
     left = _NO_FILTERS if act.startswith("all-") else filters
     return _render_inbox(request, habitus, said, filters=left)
 
 
-def _decide_items(habitus: Habitus, ids: Sequence[str], reason: str, *, is_approved: bool) -> FlashMessage:
+def _approve_or_reject_items(habitus: Habitus, ids: Sequence[str], reason: str, *, is_approved: bool) -> FlashMessage:
     """Decide each item by itself, so that one which can't be decided does not stop the others."""
     done: list[review.ReviewDecisionResult] = []
     refused = ""

@@ -59,7 +59,7 @@ def save_provider_key(
     key: Annotated[str, Form(max_length=1000)],
 ) -> HTMLResponse:
     """Keep a provider's key in the vault and use its model; the key is never shown again."""
-    return use_model(request, habitus, models.store_provider_key_in_vault(habitus.vault, provider, key))
+    return use_model(request, habitus, models.store_provider_key_and_get_default_model(habitus.vault, provider, key))
 
 
 @router.post("/model/test", access=Access.OWNER)
@@ -67,7 +67,7 @@ def try_model(habitus: RequestHome, name: ModelName) -> HTMLResponse:
     """Ask a model one short question and return how it answered."""
     began = time.monotonic()
     try:
-        answer, failed = models.probe_model(habitus.settings, name.strip()), ""
+        answer, failed = models.ask_model_for_test_answer(habitus.settings, name.strip()), ""
     except HabitusError as error:
         answer, failed = "", str(error)
     return render_fragment("model_tested.html", answer=answer, failed=failed, seconds=time.monotonic() - began)

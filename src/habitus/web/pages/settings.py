@@ -300,7 +300,7 @@ def show_secrets(request: Request, habitus: RequestHome) -> HTMLResponse:
         for one in found.grants
         if one.kind is GrantTargetKind.HOST
     ]
-    called = [_make_secret_call_row(one) for one in found.calls]
+    called = [_make_command_line_call_row(one) for one in found.calls]
     lead = "Passwords and keys for skills that act on real accounts. No agent sees them, and neither does this page."
     empty = "Secrets are set in a terminal where Habitus runs; they never pass through this page."
     below = (("Requested by skills", asked), ("Allowed hosts", reached), ("Calls", called))
@@ -316,7 +316,7 @@ def show_secrets(request: Request, habitus: RequestHome) -> HTMLResponse:
     )
 
 
-def _make_secret_call_row(call: CommandLineCall) -> ListRow:
+def _make_command_line_call_row(call: CommandLineCall) -> ListRow:
     """Return a row about a call of a skill's command line."""
     mark, kind = ("refused", "bad") if call.is_refused else _OUTCOME_BADGES[call.outcome.kind]
     given = f", with {', '.join(call.secrets)}" if call.secrets else ""

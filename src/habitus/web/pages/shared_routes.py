@@ -20,7 +20,7 @@ from habitus.web.data_changes import get_change_watcher
 from habitus.web.home_pool import get_home_pool
 from habitus.web.rendering import FlashMessage, make_error_notice, render_fragment
 from habitus.web.routing import AccessRouter
-from habitus.web.streams import make_event_stream
+from habitus.web.streams import make_event_stream_response
 
 router = AccessRouter()
 _RESULT_PATHS = {"skill": "/skills", "lesson": "/lessons", "conversation": "/activity"}
@@ -45,7 +45,7 @@ async def stream_changes(request: Request) -> Response:
     watcher = get_change_watcher(request)
     if await run_in_thread(watcher.read_data_change_marker) is None:
         return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE)
-    return make_event_stream(watcher.watch())
+    return make_event_stream_response(watcher.iterate_updates_after_changes())
 
 
 @router.post("/pause", access=Access.ADMIN)

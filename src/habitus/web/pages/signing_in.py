@@ -33,7 +33,7 @@ def sign_in(request: Request, key: str = "") -> Response:
         hint = "To sign in as another user, paste the link into the address bar."
         return render_standalone_problem_page(HTTPStatus.FORBIDDEN, "You are signed in already.", hint)
     keys: SignInService = request.app.state.keys
-    cookie = keys.redeem_sign_in_key(key)
+    cookie = keys.exchange_sign_in_key_for_cookie(key)
     if cookie is None:
         hint = "A link works once. Restart 'habitus up' for a new one; existing sign-ins stay valid."
         return render_standalone_problem_page(HTTPStatus.FORBIDDEN, "This link was used already.", hint)

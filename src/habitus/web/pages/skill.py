@@ -229,7 +229,7 @@ def _load_tab_template_values(habitus: Habitus, shown: SkillDetails, tab: str, t
             return {
                 "dangers": dangers,
                 "is_admin": is_admin,
-                "is_trusted": trusting.is_trusted(habitus.trust, habitus.approvals, target),
+                "is_trusted": trusting.is_whole_target_trusted(habitus.trust, habitus.approvals, target),
             }
         case "fits":
             why = (
@@ -249,7 +249,7 @@ def _load_sidebar_facts(habitus: Habitus, shown: SkillDetails, uses: SkillsUsage
     may = {labels.remove_fingerprint_from_capability(str(one)) for one in list_skill_powers(item.name, shown.tree)}
     if "trust" in _list_tabs(shown):
         target = trusting.resolve_trust_target_of_skill(habitus, item.name)
-        is_trusted = trusting.is_trusted(habitus.trust, habitus.approvals, target)
+        is_trusted = trusting.is_whole_target_trusted(habitus.trust, habitus.approvals, target)
     else:
         is_trusted = None
     effect = (
@@ -338,7 +338,7 @@ def save_skill_form(
 ) -> HTMLResponse:
     """Save the form; if another person saved first, keep the text and show the difference."""
     wanted = writing.EditSkillRequest(
-        name=name, body=draft.body, expect=str(version), reason=reason, **draft.input_fields
+        name=name, body=draft.body, expect=str(version), reason=reason, **draft.field_values_for_use_case
     )
     try:
         done = writing.edit_skill(habitus, wanted)
@@ -428,7 +428,9 @@ def create_skill(request: Request, habitus: RequestHome, draft: SubmittedSkillFo
     if not title:
         raise Invalid("The skill has no title.", hint="Enter a short title.")
     name = names.make_unique_name(names.slugify(title), habitus.skills.is_name_taken)
-    made = writing.create_skill(habitus, writing.CreateSkillRequest(name=name, body=draft.body, **draft.input_fields))
+    made = writing.create_skill(
+        habitus, writing.CreateSkillRequest(name=name, body=draft.body, **draft.field_values_for_use_case)
+    )
     answer = render_skill_page(request, habitus, made.name, said=FlashMessage(text="Saved.", undo=made.undo))
     answer.headers["HX-Push-Url"] = f"/skills/{made.name}"
     return answer
@@ -442,7 +444,7 @@ class SkillForm:
     body: str = ""
 
     @property
-    def input_fields(self) -> dict[str, Any]:
+    def field_values_for_use_case(self) -> dict[str, Any]:
         """The field values as the use case takes them."""
         return dict(FieldChanges(**self.field_texts).values)
 

@@ -17,8 +17,8 @@ from habitus.learning.transcripts.model import (
     TranscriptDraft,
     TurnDraft,
     UserStopKind,
+    detect_user_refusal_and_words,
     infer_call_outcome,
-    parse_user_refusal,
 )
 from habitus.learning.transcripts.reading import extract_message_text, read_json_objects, string_or_empty
 from habitus.redact import PATTERNS_ONLY, Redactor
@@ -49,7 +49,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
 def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     unread: Counter[str] = Counter()
-    session = _ClaudeCodeSession(path.stem, redactor)
+    session = _ClaudeCodeSessionReader(path.stem, redactor)
     for row in read_json_objects(path, unread):
         session.add_row(row)
         if session.draft.has_enough_events_for_piece:
@@ -63,7 +63,7 @@ _OPEN_LINES = 1_000
 _MAX_SEEN_LINES = 200_000
 
 
-class _ClaudeCodeSession:
+class _ClaudeCodeSessionReader:
     def __init__(self, session_id: str, redactor: Redactor) -> None:
         self.draft = TranscriptDraft(id=session_id, source=SOURCE, redactor=redactor)
         self._redactor = redactor
@@ -94,7 +94,7 @@ class _ClaudeCodeSession:
             case "assistant":
                 self._add_assistant_row(row)
             case "result":
-                self._add_turn_cap_event(row)
+                self._add_event_if_turn_cap_was_reached(row)
             case str(kind) if kind in _WITHOUT_EVENTS:
                 pass
             case _:
@@ -138,7 +138,7 @@ class _ClaudeCodeSession:
 
     def _add_user_row(self, row: Mapping[str, object]) -> None:
         blocks = self._list_content_blocks(row)
-        is_asked = not row.get("isSidechain") and (words := _read_request(row, blocks))
+        is_asked = not row.get("isSidechain") and (words := _extract_user_request_of_line(row, blocks))
         if is_asked:
             self._main = self.draft.open_turn()
         turn = self._get_or_open_turn_of_line(row)
@@ -202,13 +202,13 @@ class _ClaudeCodeSession:
         self, turn: TurnDraft, row: Mapping[str, object], block: Mapping[str, object], text: str
     ) -> None:
         structured = row.get("toolUseResult")
-        is_person, words = parse_user_refusal(row, block, texts=(text, string_or_empty(structured)))
+        is_person, words = detect_user_refusal_and_words(row, block, texts=(text, string_or_empty(structured)))
         if is_person and words:
             self.draft.add_utterance(turn, words, after=UserStopKind.REFUSED, at=_read_timestamp(row))
         elif is_person:
             self._stopped = UserStopKind.REFUSED
 
-    def _add_turn_cap_event(self, row: Mapping[str, object]) -> None:
+    def _add_event_if_turn_cap_was_reached(self, row: Mapping[str, object]) -> None:
         if row.get("subtype") == "error_max_turns":
             turn = self._get_or_open_turn_of_line(row)
             self.draft.add_event(turn, build_event(EventKind.CAP_EXHAUSTED, {}, round_idx=turn.round_idx))
@@ -241,7 +241,7 @@ class _ClaudeCodeSession:
         return self._sides[root]
 
 
-def _read_request(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:
+def _extract_user_request_of_line(row: Mapping[str, object], blocks: list[Mapping[str, object]]) -> str:
     """Return the user's request in this line; empty if it has none."""
     if row.get("isMeta") or row.get("isCompactSummary") or any(block.get("type") == "tool_result" for block in blocks):
         return ""

@@ -46,10 +46,10 @@ def recognizes_file(path: Path) -> bool:
 def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per task, in pieces."""
     talk = TranscriptBuilder(path.parent.name, SOURCE, redactor)
-    return read_transcript_by_rows(path, talk, _ClineTask(talk).add_row)
+    return read_transcript_by_rows(path, talk, _ClineTaskReader(talk).add_row)
 
 
-class _ClineTask:
+class _ClineTaskReader:
     def __init__(self, talk: TranscriptBuilder) -> None:
         self.talk = talk
         self._number = 0

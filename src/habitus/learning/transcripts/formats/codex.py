@@ -18,7 +18,7 @@ from habitus.learning.transcripts.reading import (
     TranscriptBuilder,
     extract_message_text,
     mapping_or_empty,
-    parse_json,
+    parse_json_or_none,
     read_transcript_by_rows,
     string_or_empty,
 )
@@ -41,7 +41,7 @@ def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> It
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Call:
+class _CodexCallWithoutResult:
     name: str
     args: object
     at: str
@@ -51,14 +51,14 @@ class _Call:
 class _BackgroundCommands:
     """Commands that went on after their call, and the calls that wait for them."""
 
-    calls: dict[str, _Call] = field(default_factory=dict)  # without a result, by id
-    started: dict[str, _Call] = field(default_factory=dict)  # by the id of the process
+    calls: dict[str, _CodexCallWithoutResult] = field(default_factory=dict)  # without a result, by id
+    started: dict[str, _CodexCallWithoutResult] = field(default_factory=dict)  # by the id of the process
     outputs: dict[str, str] = field(default_factory=dict)  # what was printed so far, by the id of the process
     waits: dict[str, tuple[str, str]] = field(default_factory=dict)  # id of the process and time, by id of the call
 
-    def find_awaited_process(self, name: str, args: object) -> str:
+    def find_awaited_process_id(self, name: str, args: object) -> str:
         """Return the id of the process that a call only waits for; empty if it does something."""
-        given = mapping_or_empty(parse_json(args))
+        given = mapping_or_empty(parse_json_or_none(args))
         process = str(given.get("session_id"))
         is_wait = name == "write_stdin" and process in self.started and not given.get("chars")
         return process if is_wait else ""
@@ -106,8 +106,8 @@ def _add_call_or_result(
     id = string_or_empty(item.get("call_id"))
     if item.get("type") in _CALLS:
         args = item.get("arguments") or item.get("input") or item.get("action")
-        call = _Call(name=string_or_empty(item.get("name")) or "shell", args=args, at=at)
-        if process := background.find_awaited_process(call.name, args):
+        call = _CodexCallWithoutResult(name=string_or_empty(item.get("name")) or "shell", args=args, at=at)
+        if process := background.find_awaited_process_id(call.name, args):
             background.waits[id] = process, at
             return
         background.calls[id] = call

@@ -76,7 +76,7 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
             talk.add_request(extract_message_text(message.get("content")), at=at)
         case "gemini":
             for call in map(mapping_or_empty, list_or_empty(message.get("toolCalls"))):
-                _add_call(talk, call, at)
+                _add_call_with_result(talk, call, at)
         case None if "projectHash" in message:
             pass
         case "info" | "error" | "warning":
@@ -85,7 +85,7 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
             talk.draft.unread["unknown message"] += 1
 
 
-def _add_call(talk: TranscriptBuilder, call: Mapping[str, object], at: str) -> None:
+def _add_call_with_result(talk: TranscriptBuilder, call: Mapping[str, object], at: str) -> None:
     ended_at = string_or_empty(call.get("timestamp"))[:40] or at
     id, status = string_or_empty(call.get("id")), string_or_empty(call.get("status")).lower()
     name, text = string_or_empty(call.get("name")), _get_result_text(call.get("result"))

@@ -15,7 +15,7 @@ from habitus.learning.transcripts.reading import (
     has_sqlite_tables,
     list_or_empty,
     mapping_or_empty,
-    parse_json,
+    parse_json_or_none,
     read_database_transcripts,
     string_or_empty,
 )
@@ -43,7 +43,7 @@ def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3
     )
     for message in database.execute(query, (row["id"],)):
         at = format_unix_timestamp(message["created_timestamp"])
-        parts = [mapping_or_empty(part) for part in list_or_empty(parse_json(message["content_json"]))]
+        parts = [mapping_or_empty(part) for part in list_or_empty(parse_json_or_none(message["content_json"]))]
         said = "\n".join(string_or_empty(part.get("text")) for part in parts if part.get("type") == "text")
         if message["role"] == "user" and not any(part.get("type") == "toolResponse" for part in parts):
             talk.add_request(said, at=at)

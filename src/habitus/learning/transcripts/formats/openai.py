@@ -29,21 +29,21 @@ def recognizes_row(row: dict[str, object]) -> bool:
 def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per conversation; messages on lines of their own form one conversation, in pieces."""
     unread: Counter[str] = Counter()
-    loose: _OpenAIConversation | None = None
+    loose: _OpenAIConversationReader | None = None
     for number, row in enumerate(read_json_objects(path, unread), 1):
         messages = _find_conversation_messages(row)
         if messages is None:
-            loose = loose or _OpenAIConversation(path.stem, redactor)
+            loose = loose or _OpenAIConversationReader(path.stem, redactor)
             loose.add_message(row)
             if loose.draft.has_enough_events_for_piece:
                 yield loose.draft.remove_and_return_finished_turns(without=loose.draft.turns[-1:])
             continue
-        conversation = _OpenAIConversation(str(row.get("id") or f"{path.stem}-{number}"), redactor)
+        conversation = _OpenAIConversationReader(str(row.get("id") or f"{path.stem}-{number}"), redactor)
         for message in messages:
             conversation.add_message(message)
         yield conversation.draft.finish()
     if loose or unread:
-        last = loose or _OpenAIConversation(path.stem, redactor)
+        last = loose or _OpenAIConversationReader(path.stem, redactor)
         last.draft.unread.update(unread)
         yield last.draft.finish()
 
@@ -62,7 +62,7 @@ def _find_conversation_messages(row: Mapping[str, object]) -> list[object] | Non
     return [*messages, *(choice.get("message") for choice in choices if isinstance(choice, Mapping))]
 
 
-class _OpenAIConversation:
+class _OpenAIConversationReader:
     def __init__(self, conversation_id: str, redactor: Redactor) -> None:
         self.draft = TranscriptDraft(id=conversation_id, source=SOURCE, redactor=redactor)
 

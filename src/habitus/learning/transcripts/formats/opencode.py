@@ -17,7 +17,7 @@ from habitus.learning.transcripts.reading import (
     format_unix_timestamp,
     is_sqlite_database,
     mapping_or_empty,
-    parse_json,
+    parse_json_or_none,
     read_database_transcripts,
     string_or_empty,
 )
@@ -56,13 +56,17 @@ def _read_session(redactor: Redactor, database: sqlite3.Connection, row: sqlite3
         "WHERE message.session_id = ? ORDER BY message.id, part.id"
     )
     for found in database.execute(query, (row["id"],)):
-        _add_part(talk, mapping_or_empty(parse_json(found["message"])), mapping_or_empty(parse_json(found["part"])))
+        _add_part(
+            talk,
+            mapping_or_empty(parse_json_or_none(found["message"])),
+            mapping_or_empty(parse_json_or_none(found["part"])),
+        )
     return talk.finish()
 
 
 def _read_session_file(path: Path, redactor: Redactor) -> Transcript:
     """Read the session of one file, with its messages and parts in the folders beside it."""
-    session = mapping_or_empty(parse_json(path.read_bytes()))
+    session = mapping_or_empty(parse_json_or_none(path.read_bytes()))
     storage = next((place.parent for place in path.parents if place.name == "session"), path.parent)
     parent = string_or_empty(session.get("parentID"))
     talk = TranscriptBuilder(string_or_empty(session.get("id")) or path.stem, SOURCE, redactor, is_side=bool(parent))
@@ -72,8 +76,8 @@ def _read_session_file(path: Path, redactor: Redactor) -> Transcript:
         for part in sorted((storage / "part" / message.stem).glob("*.json")):
             _add_part(
                 talk,
-                mapping_or_empty(parse_json(message.read_bytes())),
-                mapping_or_empty(parse_json(part.read_bytes())),
+                mapping_or_empty(parse_json_or_none(message.read_bytes())),
+                mapping_or_empty(parse_json_or_none(part.read_bytes())),
             )
     return talk.finish()
 
@@ -84,10 +88,10 @@ def _add_part(talk: TranscriptBuilder, message: Mapping[str, object], part: Mapp
         case "text" if message.get("role") == "user" and not part.get("synthetic"):
             talk.add_request(string_or_empty(part.get("text")), at=at)
         case "tool":
-            _add_call(talk, part, at)
+            _add_call_with_result(talk, part, at)
 
 
-def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], at: str) -> None:
+def _add_call_with_result(talk: TranscriptBuilder, part: Mapping[str, object], at: str) -> None:
     """Add a tool call with its result; a failed command is also `completed`, so its exit code decides."""
     state, id = mapping_or_empty(part.get("state")), string_or_empty(part.get("callID"))
     when = mapping_or_empty(state.get("time"))

@@ -31,7 +31,7 @@ def recognizes_row(row: dict[str, object]) -> bool:
 def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> Iterator[Transcript]:
     """Yield one transcript per file, in pieces."""
     talk = TranscriptBuilder(path.stem, SOURCE, redactor)
-    return read_transcript_by_rows(path, talk, partial(_add_entry, talk, _list_live_branch_ids(path)))
+    return read_transcript_by_rows(path, talk, partial(_add_entry, talk, _list_entry_ids_of_live_branch(path)))
 
 
 def _add_entry(talk: TranscriptBuilder, live: Collection[str], row: Mapping[str, object]) -> None:
@@ -41,7 +41,7 @@ def _add_entry(talk: TranscriptBuilder, live: Collection[str], row: Mapping[str,
         _add_message(talk, mapping_or_empty(row.get("message")), string_or_empty(row.get("timestamp"))[:40])
 
 
-def _list_live_branch_ids(path: Path) -> set[str]:
+def _list_entry_ids_of_live_branch(path: Path) -> set[str]:
     """Return the ids of the last entry and its ancestors.
 
     Empty if the entries have no parents, as in older versions.

@@ -18,7 +18,7 @@ from habitus.learning.transcripts.reading import (
     format_unix_timestamp,
     list_or_empty,
     mapping_or_empty,
-    parse_json,
+    parse_json_or_none,
     read_json_objects,
     string_or_empty,
 )
@@ -76,7 +76,7 @@ def _apply_patch_to_session_state(state: Any, row: Mapping[str, object]) -> bool
 def _read_workspace_folder(path: Path) -> str:
     beside = path.parent.parent / "workspace.json"
     return (
-        unquote(string_or_empty(mapping_or_empty(parse_json(beside.read_bytes())).get("folder")))
+        unquote(string_or_empty(mapping_or_empty(parse_json_or_none(beside.read_bytes())).get("folder")))
         if beside.is_file()
         else ""
     )
@@ -88,12 +88,12 @@ def _add_request(talk: TranscriptBuilder, request: Mapping[str, object], number:
         talk.add_request(string_or_empty(mapping_or_empty(request.get("message")).get("text")), at=at)
     for place, part in enumerate(map(mapping_or_empty, list_or_empty(request.get("response")))):
         if part.get("kind") == "toolInvocationSerialized":
-            _add_call(talk, part, string_or_empty(part.get("toolCallId")) or f"{number}.{place}", at)
+            _add_call_with_result(talk, part, string_or_empty(part.get("toolCallId")) or f"{number}.{place}", at)
     if request.get("isCanceled"):
         talk.mark_interrupted()
 
 
-def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], id: str, at: str) -> None:
+def _add_call_with_result(talk: TranscriptBuilder, part: Mapping[str, object], id: str, at: str) -> None:
     details, data = mapping_or_empty(part.get("resultDetails")), mapping_or_empty(part.get("toolSpecificData"))
     line = data.get("commandLine")
     command = (
@@ -101,7 +101,7 @@ def _add_call(talk: TranscriptBuilder, part: Mapping[str, object], id: str, at: 
         or string_or_empty(mapping_or_empty(line).get("original"))
         or string_or_empty(line)
     )
-    args = {"command": command} if command else parse_json(details.get("input")) or details.get("input")
+    args = {"command": command} if command else parse_json_or_none(details.get("input")) or details.get("input")
     talk.add_call(id, string_or_empty(part.get("toolId")), args, at=at)
     code = mapping_or_empty(data.get("terminalCommandState")).get("exitCode")
     text = string_or_empty(mapping_or_empty(data.get("terminalCommandOutput")).get("text"))

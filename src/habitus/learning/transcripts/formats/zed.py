@@ -15,7 +15,7 @@ from habitus.learning.transcripts.reading import (
     has_sqlite_tables,
     list_or_empty,
     mapping_or_empty,
-    parse_json,
+    parse_json_or_none,
     read_database_transcripts,
     string_or_empty,
 )
@@ -72,7 +72,7 @@ def _add_message(talk: TranscriptBuilder, message: Mapping[str, object]) -> None
 def _unpack_thread(kind: object, data: object) -> object:
     """Return the document of a thread; None if it is damaged or too large."""
     if kind != "zstd" or not isinstance(data, bytes):
-        return parse_json(data)
+        return parse_json_or_none(data)
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:

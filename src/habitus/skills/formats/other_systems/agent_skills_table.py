@@ -30,11 +30,11 @@ from habitus.skills.formats.base import (
 from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
     format_iso_timestamp,
-    load_json,
     make_json_storable,
     parse_count,
     parse_flag,
-    parse_texts,
+    parse_storable_json,
+    parse_text_list,
     parse_timestamp_field,
     to_text,
 )
@@ -71,13 +71,13 @@ class AgentSkillsTableFormat(SkillFormat):
         if path.suffix.lower() in _DUMP_SUFFIXES:
             return True
         # Judged by content, because SQLite files have any suffix.
-        return _is_sqlite(path) and _has_table(path)
+        return _is_sqlite(path) and _has_table_or_is_damaged(path)
 
     def read_entries(self, path: Path, origin: str) -> Iterator[ImportEntry]:
         if path.suffix.lower() == ".csv":
-            yield from _read_row_entries(_read_csv_rows(disk.read_file(path)), origin)
+            yield from _convert_rows_to_entries(_read_csv_rows(disk.read_file(path)), origin)
         elif path.suffix.lower() in _DUMP_SUFFIXES:
-            yield from _read_row_entries(_read_json_rows(disk.read_file(path), path.name), origin)
+            yield from _convert_rows_to_entries(_read_json_rows(disk.read_file(path), path.name), origin)
         else:
             yield from _read_sqlite(path, origin)
 
@@ -92,7 +92,10 @@ class AgentSkillsTableFormat(SkillFormat):
         """Write a SQLite file: `to` itself, or `agent_skills.db` in it if `to` is a directory."""
         target = to if to.suffix.lower() in SUFFIXES else to / f"{TABLE}.db"
         rows = {item.skill.name: _build_skill_row(item.skill) for item in skills}
-        with disk.open_export_target(target, overwrite=overwrite) as place, closing(sqlite3.connect(place)) as database:
+        with (
+            disk.open_atomic_export_path(target, overwrite=overwrite) as place,
+            closing(sqlite3.connect(place)) as database,
+        ):
             columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
             database.execute(f"CREATE TABLE {TABLE} ({columns})")
             marks = ", ".join("?" * len(COLUMNS))
@@ -111,7 +114,7 @@ def read_database(url: str) -> Iterator[ImportEntry]:
                 raise NotFound(f"There is no table {TABLE} in {origin}.", hint="Check the address.")
             columns = [column["name"] for column in sa.inspect(conn).get_columns(TABLE)]
             rows = conn.execute(sa.select(sa.text("*")).select_from(sa.table(TABLE)).limit(_MAX_ROWS)).mappings()
-            yield from _read_row_entries((dict(row) for row in rows), origin, columns)
+            yield from _convert_rows_to_entries((dict(row) for row in rows), origin, columns)
     finally:
         engine.dispose()
 
@@ -124,7 +127,7 @@ def _is_sqlite(path: Path) -> bool:
         return False
 
 
-def _has_table(path: Path) -> bool:
+def _has_table_or_is_damaged(path: Path) -> bool:
     """Whether the table exists; True for a damaged database, so the user hears about it."""
     try:
         with closing(_open_database(path)) as database:
@@ -157,15 +160,17 @@ def _read_sqlite(path: Path, origin: str) -> Iterator[ImportEntry]:
                 raise UnreadableEntryError(f"There is no table {TABLE} in it.")
             cursor = database.execute(f"SELECT * FROM {TABLE} LIMIT {_MAX_ROWS}")
             columns = [column[0] for column in cursor.description]
-            yield from _read_row_entries((dict(zip(columns, row, strict=True)) for row in cursor), origin, columns)
+            yield from _convert_rows_to_entries(
+                (dict(zip(columns, row, strict=True)) for row in cursor), origin, columns
+            )
     except sqlite3.Error as error:
         yield SkippedEntry(origin=origin, name="", reason=f"The database can't be read: {error}.")
 
 
 def _read_json_rows(content: bytes, file: str) -> list[Any]:
     if file.lower().endswith(".jsonl"):
-        return [_read_json_line(line) for line in content.splitlines() if line.strip()]
-    value = load_json(content, file)
+        return [_parse_json_line_or_return_error(line) for line in content.splitlines() if line.strip()]
+    value = parse_storable_json(content, file)
     if isinstance(value, dict):
         value = next((found for key in (TABLE, "rows", "skills") if isinstance(found := value.get(key), list)), None)
     if not isinstance(value, list):
@@ -173,9 +178,9 @@ def _read_json_rows(content: bytes, file: str) -> list[Any]:
     return value
 
 
-def _read_json_line(line: bytes) -> Any:
+def _parse_json_line_or_return_error(line: bytes) -> Any:
     try:
-        return load_json(line, "It")
+        return parse_storable_json(line, "It")
     except UnreadableEntryError as problem:
         # Reported in its turn, so the other lines are still read.
         return problem
@@ -194,7 +199,7 @@ def _read_csv_rows(content: bytes) -> list[Any]:
     return list(rows)
 
 
-def _read_row_entries(
+def _convert_rows_to_entries(
     rows: Iterator[Any] | list[Any], origin: str, columns: Sequence[str] | None = None
 ) -> Iterator[ImportEntry]:
     if columns is not None and not {"_id", "content"} <= set(columns):
@@ -256,7 +261,7 @@ def _build_skill_from_row(values: TableRow, called: str, notes: DiagnosticCollec
         title=to_text(values.get("title")),
         description=to_text(values.get("description")),
         when_to_use=to_text(values.get("when_to_use")),
-        tags=parse_texts(values.get("tags"), "tags", notes),
+        tags=parse_text_list(values.get("tags"), "tags", notes),
         source=SkillSource(source) if source in tuple(SkillSource) else SkillSource.IMPORTED,
         body=to_text(values.get("content")),
     )

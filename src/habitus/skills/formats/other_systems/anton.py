@@ -17,8 +17,8 @@ from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
     dump_json,
     format_iso_timestamp,
-    load_json_object,
     pack_counters,
+    parse_storable_json_object,
     parse_timestamp_field,
     to_text,
     unpack_counters,
@@ -58,13 +58,13 @@ class AntonFormat(disk.SkillFolderFormat):
         files = disk.read_folder(path, notes)
         if STEPS_FILE not in files:
             raise UnreadableEntryError(f"There is no {STEPS_FILE} in it.")
-        meta = _read_side_file(files.pop(META_FILE, None), META_FILE, notes)
-        stats = _read_side_file(files.pop(STATS_FILE, None), STATS_FILE, notes)
+        meta = _parse_optional_json_file(files.pop(META_FILE, None), META_FILE, notes)
+        stats = _parse_optional_json_file(files.pop(STATS_FILE, None), STATS_FILE, notes)
         skill = _build_skill(path.name, meta, _decode_text(files.pop(STEPS_FILE), STEPS_FILE), files, notes)
         yield IncomingSkill(
             name=skill.name,
             tree=conversion.build_imported_skill_files(
-                skill, _rename_folder(files, CODE_FOLDER, SCRIPTS_FOLDER, notes)
+                skill, _rename_folder_in_tree(files, CODE_FOLDER, SCRIPTS_FOLDER, notes)
             ),
             origin=origin,
             format=self.name,
@@ -74,14 +74,14 @@ class AntonFormat(disk.SkillFolderFormat):
             vcs_files=tuple(notes.vcs_files),
         )
 
-    def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
+    def render_skill_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
         """Return a skill in the layout that it came in; one from elsewhere in the older, which every Anton reads."""
         if conversion.get_remembered_values(item.skill, "anton").get("layout") == _SKILL_MD_LAYOUT:
-            return _build_folder_in_skill_md_layout(item)
+            return _render_folder_in_skill_md_layout(item)
         label = conversion.get_original_name(item.skill, "anton", names.to_tool_name(item.skill.name))
         main = trees.find_main_file(item.tree)
         own = {path: file for path, file in item.tree.items() if path != main}
-        files = _rename_folder(own, SCRIPTS_FOLDER, CODE_FOLDER, DiagnosticCollector(label))
+        files = _rename_folder_in_tree(own, SCRIPTS_FOLDER, CODE_FOLDER, DiagnosticCollector(label))
         files[META_FILE] = build_tree_file(dump_json(_build_meta(item.skill, label, files)))
         steps = conversion.get_original_body(item.skill, "anton", conversion.TEXT_FILE_FRAME)
         # A text that begins with U+FEFF gets a byte order mark, or readers would take its first character for one.
@@ -97,7 +97,7 @@ class AntonFormat(disk.SkillFolderFormat):
 def _has_json_keys(path: Path, keys: Set[str]) -> bool:
     """Whether a JSON file has these keys; many tools write a meta.json or stats.json, so the name says nothing."""
     try:
-        return keys <= load_json_object(disk.read_file(path, limit=2**20), path.name).keys()
+        return keys <= parse_storable_json_object(disk.read_file(path, limit=2**20), path.name).keys()
     except (UnreadableEntryError, OSError):
         return False
 
@@ -119,19 +119,19 @@ def _add_anton_values(entry: ImportEntry) -> ImportEntry:
         entry,
         tree=trees.update_main_file(tree, fitted),
         format="anton",
-        counters=_parse_counters(_read_side_file(entry.tree.get(STATS_FILE), STATS_FILE, notes), notes),
+        counters=_parse_counters(_parse_optional_json_file(entry.tree.get(STATS_FILE), STATS_FILE, notes), notes),
         created_on=parse_timestamp_field(stated.get("created_at"), "created_at", notes),
         diagnostics=(*entry.diagnostics, *notes.diagnostics),
     )
 
 
-def _read_side_file(file: TreeFile | None, name: str, notes: DiagnosticCollector) -> dict[str, Any]:
+def _parse_optional_json_file(file: TreeFile | None, name: str, notes: DiagnosticCollector) -> dict[str, Any]:
     """Parse a side file; without it, or if it is damaged, the skill is still imported."""
     if file is None or file.content is None:
         notes.add(f"There is no {name}.", severity=Severity.NOTE)
         return {}
     try:
-        return load_json_object(file.content, name)
+        return parse_storable_json_object(file.content, name)
     except UnreadableEntryError as problem:
         notes.add(str(problem), "Its content is lost; correct it and import again.")
         return {}
@@ -180,7 +180,7 @@ def _read_requirements(files: Tree, notes: DiagnosticCollector) -> tuple[str, ..
     return tuple(found)
 
 
-def _rename_folder(files: Tree, old: str, new: str, notes: DiagnosticCollector) -> dict[str, TreeFile]:
+def _rename_folder_in_tree(files: Tree, old: str, new: str, notes: DiagnosticCollector) -> dict[str, TreeFile]:
     """Return the files with one folder renamed; a file stays if its new name is taken."""
     moved: dict[str, TreeFile] = {}
     for path, file in files.items():
@@ -207,7 +207,7 @@ def _parse_counters(stats: Mapping[str, Any], notes: DiagnosticCollector) -> dic
     return found
 
 
-def _build_folder_in_skill_md_layout(item: OutgoingSkill) -> tuple[str, Tree]:
+def _render_folder_in_skill_md_layout(item: OutgoingSkill) -> tuple[str, Tree]:
     skill, stated = item.skill, item.skill.metadata
     unread = DiagnosticCollector(STATS_FILE)
     is_same_day = parse_timestamp_field(stated.get("created_at"), "created_at", unread) == skill.created_on

@@ -28,9 +28,9 @@ from habitus.skills.formats.base import (
 from habitus.skills.formats.foreign_values import (
     DiagnosticCollector,
     dump_json,
-    load_json,
     pack_counters,
     parse_count,
+    parse_storable_json,
     parse_timestamp_field,
     to_text,
     unpack_counters,
@@ -73,7 +73,7 @@ class GhostFormat(SkillFormat):
         for place in _find_ghost_files(path):
             shown = origin if path.is_file() else f"{origin}/{place.relative_to(path).as_posix()}"
             try:
-                values = load_json(disk.read_file(place), place.name)
+                values = parse_storable_json(disk.read_file(place), place.name)
                 entries = [] if place.name == PLAYBOOK else ghost_json.list_named_entries(values)
             except (UnreadableEntryError, OSError) as problem:
                 yield SkippedEntry(origin=shown, name="", reason=describe_read_error(problem))
@@ -81,9 +81,11 @@ class GhostFormat(SkillFormat):
             if place.name == PLAYBOOK:
                 yield from ghost_json.parse_playbook(values, shown)
             elif place.name == COMPOSED:
-                yield from _group_parts_by_skill(_parse_composed_skills(entries, shown), skills)
+                yield from _collect_parts_and_yield_skipped(_parse_composed_skills(entries, shown), skills)
             else:
-                yield from _group_parts_by_skill(_read_registry_tools(place.parent, dict(entries), shown), skills)
+                yield from _collect_parts_and_yield_skipped(
+                    _read_registry_tools(place.parent, dict(entries), shown), skills
+                )
         for name in sorted(skills):
             try:
                 yield _build_incoming_skill(name, skills[name])
@@ -102,7 +104,7 @@ class GhostFormat(SkillFormat):
         for item in skills:
             export.add_skill(item)
         files = export.render_files(lessons)
-        with disk.open_export_target(to, overwrite=overwrite) as top:
+        with disk.open_atomic_export_path(to, overwrite=overwrite) as top:
             top.mkdir()
             disk.write_tree(top, {path: build_tree_file(content) for path, content in files.items()})
         paths, left_out = tuple(to / path for path in files), tuple(export.left_out)
@@ -148,7 +150,7 @@ class _GhostRecipe:
     notes: DiagnosticCollector
 
 
-def _group_parts_by_skill(
+def _collect_parts_and_yield_skipped(
     found: Iterable[_GhostTool | _GhostRecipe | SkippedEntry], skills: dict[str, _GhostSkillParts]
 ) -> Iterator[ImportEntry]:
     for item in found:
@@ -215,7 +217,7 @@ def _read_unregistered_tools(folder: Path, known: set[str], top: str) -> Iterato
             yield SkippedEntry(origin=f"{top}/{path.name}", name=path.stem, reason=f"{REGISTRY} has no entry for it.")
     retired = folder / RETIRED_DIR
     try:
-        entries = dict(ghost_json.list_named_entries(load_json(disk.read_file(retired / REGISTRY), REGISTRY)))
+        entries = dict(ghost_json.list_named_entries(parse_storable_json(disk.read_file(retired / REGISTRY), REGISTRY)))
     except (UnreadableEntryError, OSError):
         entries = {}
     for path in sorted(retired.glob("*.py")):
@@ -264,14 +266,16 @@ def _build_skill(
         failed = parse_count(tool.entry.get("failure_count"), "failure_count", DiagnosticCollector(tool.origin))
         kept["failed_in_a_row"] = failed if status == "active" and failed >= _DEGRADED_AFTER else None
         kept["entry"] = {key: value for key, value in tool.entry.items() if key not in _KNOWN_KEYS}
-    kept["recipes"] = {entry.recipe.name: extra for entry in recipes if (extra := _list_extra_values(entry))}
+    kept["recipes"] = {
+        entry.recipe.name: extra for entry in recipes if (extra := _collect_recipe_values_to_remember(entry))
+    }
     raw = Skill(name=name, description=description, source=SkillSource.AGENT, body="\n".join(steps))
     return conversion.fit_to_skill_md(
         raw, format="ghost", original_name=called, frame=conversion.PLAIN_TEXT_FRAME, notes=notes, remembered=kept
     )
 
 
-def _list_extra_values(entry: GhostComposedSkill) -> dict[str, Any]:
+def _collect_recipe_values_to_remember(entry: GhostComposedSkill) -> dict[str, Any]:
     status = {"status": entry.status} if entry.status != "active" else {}
     created = {"created_at": entry.created_on.timestamp()} if entry.created_on else {}
     return {**status, **created, **entry.extra}
@@ -279,12 +283,12 @@ def _list_extra_values(entry: GhostComposedSkill) -> dict[str, Any]:
 
 def _build_tool_files(name: str, tool: _GhostTool, notes: DiagnosticCollector) -> dict[str, TreeFile]:
     entry = tool.entry
-    _check_code_hash(tool, notes)
+    _report_code_hash_mismatch(tool, notes)
     payload = entry.get("test_payload")
     manifest = ToolContract(
         name=names.to_tool_name(name),
         description=to_text(entry.get("description")),
-        parameters=_read_schema(entry, notes),
+        parameters=_get_parameters_schema(entry, notes),
         cases=() if payload is None else ({"payload": payload},),
         hash=tool_json.hash_code(tool.code),
     )
@@ -294,7 +298,7 @@ def _build_tool_files(name: str, tool: _GhostTool, notes: DiagnosticCollector) -
     }
 
 
-def _read_schema(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Mapping[str, Any]:
+def _get_parameters_schema(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Mapping[str, Any]:
     value = entry.get("parameters_schema", entry.get("parameters"))
     if isinstance(value, str):
         try:
@@ -307,7 +311,7 @@ def _read_schema(entry: Mapping[str, Any], notes: DiagnosticCollector) -> Mappin
     return tool_json.NO_PARAMETERS
 
 
-def _check_code_hash(tool: _GhostTool, notes: DiagnosticCollector) -> None:
+def _report_code_hash_mismatch(tool: _GhostTool, notes: DiagnosticCollector) -> None:
     stated = to_text(tool.entry.get("content_hash")).lower()
     if not stated:
         notes.add("There is no hash to check the code against.", severity=Severity.NOTE)
@@ -416,14 +420,14 @@ class _GhostExportBuilder:
         """Add the tool and recipes of a skill; a skill with neither, or with a taken name, is skipped."""
         tool, recipes = _build_tool_export(item), _build_composed_skill_entries(item)
         if tool is None and not recipes:
-            self._skip_skill(item, "It has neither a tool nor a recipe; this layout has no place for prose.")
+            self._record_left_out_part(item, "It has neither a tool nor a recipe; this layout has no place for prose.")
         if tool is not None and self.tools.setdefault(tool.entry["name"], tool) is not tool:
-            self._skip_skill(item, f"There is another tool '{tool.entry['name']}'.")
+            self._record_left_out_part(item, f"There is another tool '{tool.entry['name']}'.")
         for recipe in recipes:
             if self.recipes.setdefault(recipe["name"], recipe) is not recipe:
-                self._skip_skill(item, f"There is another recipe '{recipe['name']}'.")
+                self._record_left_out_part(item, f"There is another recipe '{recipe['name']}'.")
 
-    def _skip_skill(self, item: OutgoingSkill, reason: str) -> None:
+    def _record_left_out_part(self, item: OutgoingSkill, reason: str) -> None:
         self.left_out.append(SkippedEntry(origin=item.skill.layer, name=item.skill.name, reason=reason))
 
     def render_files(self, lessons: Sequence[PlaybookLesson]) -> dict[str, bytes]:

@@ -71,7 +71,7 @@ class IstotaFormat(disk.SkillFolderFormat):
         main, toml = files.pop(MAIN_FILE, None), files.pop(TOML_FILE, None)
         yield _build_incoming_skill(path, path.name, main, toml, files, origin, notes)
 
-    def build_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
+    def render_skill_folder(self, item: OutgoingSkill) -> tuple[str, Tree]:
         folder = conversion.get_original_name(item.skill, "istota", names.to_tool_name(item.skill.name))
         main = trees.find_main_file(item.tree)
         files = {path: file for path, file in item.tree.items() if path not in (main, TOML_FILE)}
@@ -232,7 +232,7 @@ def _add_cli_shim(files: Tree, folder: str, notes: DiagnosticCollector) -> dict[
         if CLI_CODE not in files:
             notes.add("The manifest says 'cli: true', and there is no Python module for it.", "Add scripts/cli.py.")
         return dict(files)
-    missing = _find_missing_imports(files, folder)
+    missing = _find_imports_outside_package(files, folder)
     if missing:
         notes.add(f"Its command line imports {', '.join(missing)}, which did not come along.", "Rewrite those imports.")
     return {**files, CLI_CODE: build_tree_file(shim)}
@@ -253,7 +253,7 @@ def _decode_source(file: TreeFile | None) -> str | None:
     return None if file is None or file.content is None else file.content.decode("utf-8", "replace")
 
 
-def _find_missing_imports(files: Tree, folder: str) -> list[str]:
+def _find_imports_outside_package(files: Tree, folder: str) -> list[str]:
     own = f"istota.skills.{folder}"
     found: set[str] = set()
     for path, file in files.items():
