@@ -119,8 +119,16 @@ def test_claude_code_sidechains_are_turns_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("CL-08")
-@pytest.mark.parametrize("told", [{"parent_thread_id": "parent"}, {"originator": "codex_exec"}])
-def test_a_rollout_that_no_person_asked_for_is_no_session(tmp_path: Path, told: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"parent_thread_id": "parent"},
+        {"source": {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}},
+        {"source": {"subagent": "review"}},
+        {"originator": "codex_exec"},
+    ],
+)
+def test_a_rollout_that_no_person_asked_for_is_no_session(tmp_path: Path, told: dict[str, object]) -> None:
     WRITERS["codex"](tmp_path / "s", [Did(said="Look."), Did(command="ls")])
     (path,) = tmp_path.iterdir()
     first, *rest = path.read_text().splitlines()
@@ -128,6 +136,15 @@ def test_a_rollout_that_no_person_asked_for_is_no_session(tmp_path: Path, told: 
     meta["payload"] |= told
     path.write_text("\n".join([json.dumps(meta), *rest]))
     assert [turn.is_sidechain for turn in only(path).turns] == [True]
+
+
+@pytest.mark.req("CL-08")
+@pytest.mark.parametrize("kind", ["main", "subagent"])
+def test_a_subagent_of_gemini_is_no_session(tmp_path: Path, kind: str) -> None:
+    WRITERS["gemini"](tmp_path / "s", [Did(said="Look."), Did(command="ls")])
+    (path,) = tmp_path.iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": kind}))
+    assert [turn.is_sidechain for turn in only(path).turns] == [kind == "subagent"]
 
 
 def test_claude_code_structured_results_tell_failures_that_blocks_do_not(tmp_path: Path) -> None:

@@ -71,11 +71,15 @@ def _add_row(talk: TranscriptBuilder, background: _BackgroundCommands, row: Mapp
     payload, at = mapping_or_empty(row.get("payload")), string_or_empty(row.get("timestamp"))[:40]
     match row.get("type"):
         case "session_meta" | "turn_context":
+            spawned = mapping_or_empty(payload.get("source")).get("subagent")
+            parent = string_or_empty(payload.get("parent_thread_id")) or string_or_empty(
+                mapping_or_empty(mapping_or_empty(spawned).get("thread_spawn")).get("parent_thread_id")
+            )
             # A script writes the prompts of `codex exec`.
-            if payload.get("parent_thread_id") or payload.get("originator") == "codex_exec":
+            if parent or spawned or payload.get("originator") == "codex_exec":
                 talk.is_side = True
             # A file is named otherwise than its session.
-            own = string_or_empty(payload.get("parent_thread_id")) or string_or_empty(payload.get("id"))
+            own = parent or string_or_empty(payload.get("id"))
             talk.draft.conversation = talk.draft.conversation or own
             if cwd := string_or_empty(payload.get("cwd")):
                 talk.set_project_if_unknown(cwd)

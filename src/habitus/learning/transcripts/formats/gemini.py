@@ -43,6 +43,7 @@ def read_transcript_pieces(path: Path, redactor: Redactor = PATTERNS_ONLY) -> It
     for row in read_json_objects(path, unread):
         # Only some versions write the directory; the folder's name, set below, replaces it otherwise.
         talk.set_project_if_unknown(next(filter(None, map(string_or_empty, list_or_empty(row.get("directories")))), ""))
+        talk.is_side |= row.get("kind") == "subagent"
         messages = row.get("messages")
         for message in messages if isinstance(messages, list) else (row,):
             _add_message(talk, mapping_or_empty(message))
