@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError
 
 from habitus.errors import Refused
 from habitus.files import Tree, build_tree_file, compute_tree_hash
-from habitus.sandbox.credentials.command_lines import LIMITS, CommandLineProxy, CommandLineRunner
+from habitus.sandbox.credentials.command_lines import LIMITS, CommandLineRunner, SkillCommandLineServer
 from habitus.sandbox.credentials.grants import CommandLineCall, GrantedCredentials, SkillCommandLine
 from habitus.sandbox.files import GivenFolder
 from habitus.sandbox.fork_servers import ForkServerPool
@@ -276,7 +276,7 @@ ASKED = json.dumps({"skill": "mailer", "arguments": ["x"], "stdin": ""}).encode(
 
 async def test_one_line_of_json_each_way(opened: Open, folder: Path) -> None:
     caller, _ = opened(command_line("print('sent')"))
-    proxy = CommandLineProxy(caller, folder, uid=os.getuid())
+    proxy = SkillCommandLineServer(caller, folder, uid=os.getuid())
     await proxy.open()
     await proxy.open()  # the second does nothing
     assert stat.S_IMODE((folder / "socket").stat().st_mode) == 0o600
@@ -306,7 +306,7 @@ async def test_one_line_of_json_each_way(opened: Open, folder: Path) -> None:
 )
 async def test_what_is_no_such_line_is_refused_and_logged(opened: Open, folder: Path, sent: bytes, reason: str) -> None:
     caller, shelf = opened(command_line("print('sent')"))
-    proxy = CommandLineProxy(caller, folder, uid=os.getuid())
+    proxy = SkillCommandLineServer(caller, folder, uid=os.getuid())
     await proxy.open()
     try:
         answer = await exchanged(folder, sent, ends=not sent.endswith(b"\n"))
@@ -319,7 +319,7 @@ async def test_what_is_no_such_line_is_refused_and_logged(opened: Open, folder: 
 
 async def test_somebody_else_is_refused_and_logged(opened: Open, folder: Path) -> None:
     caller, shelf = opened(command_line("print('sent')"))
-    proxy = CommandLineProxy(caller, folder, uid=os.getuid() + 1)
+    proxy = SkillCommandLineServer(caller, folder, uid=os.getuid() + 1)
     await proxy.open()
     answer = await exchanged(folder, ASKED)
     await proxy.close()
@@ -331,7 +331,7 @@ async def test_somebody_else_is_refused_and_logged(opened: Open, folder: Path) -
 async def test_what_cant_be_logged_is_not_answered(opened: Open, folder: Path) -> None:
     caller, shelf = opened(command_line("print('sent')"))
     shelf.is_away = True
-    proxy = CommandLineProxy(caller, folder, uid=os.getuid())
+    proxy = SkillCommandLineServer(caller, folder, uid=os.getuid())
     await proxy.open()
     said = "The database does not answer: the call can't be logged. Try again later."
     assert await exchanged(folder, ASKED) == {"stdout": "", "stderr": f"habitus-skill: {said}\n", "code": 125}
@@ -340,7 +340,7 @@ async def test_what_cant_be_logged_is_not_answered(opened: Open, folder: Path) -
 
 async def test_a_call_that_nobody_waits_for_is_stopped(opened: Open, folder: Path) -> None:
     caller, shelf = opened(command_line("import time; time.sleep(600)"))
-    proxy = CommandLineProxy(caller, folder, uid=os.getuid())
+    proxy = SkillCommandLineServer(caller, folder, uid=os.getuid())
     await proxy.open()
     with socket.socket(socket.AF_UNIX) as line:
         handle = os.open(folder, os.O_RDONLY)

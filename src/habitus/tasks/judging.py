@@ -123,7 +123,7 @@ async def _judge_file_check(
         case FileExistsCheck():
             return OK
         case FileEqualsCheck(content=expected):
-            is_same = _split_into_normalized_lines(text) == _split_into_normalized_lines(expected)
+            is_same = _split_lines_without_trailing_newlines(text) == _split_lines_without_trailing_newlines(expected)
             return _build_ok_or_failed_outcome(is_same, f"{check.path} says something else")
         case CsvTableEqualsCheck(table=table, tolerance=tolerance):
             other = _describe_table_difference(parse_csv_rows(table), parse_csv_rows(text), tolerance)
@@ -144,7 +144,7 @@ def _has_command_words_in_row(words: str, command: str) -> bool:
     return bool(wanted) and any(given[at : at + len(wanted)] == wanted for at in range(len(given) - len(wanted) + 1))
 
 
-def _split_into_normalized_lines(text: str) -> list[str]:
+def _split_lines_without_trailing_newlines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").rstrip("\n").split("\n")
 
 

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 # Python runs one thread at a time. With a thread for every waiting client, each call of the database hands the
 # interpreter to all the others first, and whoever holds a lock keeps everybody waiting for that long.
-_MAX_AT_ONCE = 4
+_MAX_AT_ONCE = 3
 # A request that takes longer waits for something else, such as a model or a repository: it makes room.
 _SLOT_S = 0.25
 

@@ -34,7 +34,7 @@ from habitus.web.pages import skill as skill_page
 from habitus.web.pages import skills as skill_pages
 from habitus.web.problems import ERROR_RESPONSES, register_error_handlers
 from habitus.web.routing import FastAPIWithAccessRules, RouteAccessRule
-from habitus.web.security import SecurityMiddleware, SignInService, TrustedProxy
+from habitus.web.security import SecurityMiddleware, SignInProxy, SignInService
 from habitus.web.static_files import StaticFileApp
 
 # Level 9 takes three times as long for 2 % less.
@@ -61,7 +61,7 @@ def make_web_app(
     # Users live in the database, so sign-in has to move with it when it is back.
     homes.add_reconnect_callback(lambda home: keys.switch_to_account_store(open_user_accounts(home)))
     web = homes.owner_home.settings.web
-    proxy = TrustedProxy(header=web.proxy_header, addresses=web.proxies)
+    proxy = SignInProxy(header=web.proxy_header, addresses=web.proxies)
     compressed = GZipMiddleware(SnapshotFallbackMiddleware(app, homes), minimum_size=1000, compresslevel=_GZIP_LEVEL)
     address = web.address or f"http://{min(hosts)}"
     checked = SecurityMiddleware(

@@ -260,7 +260,7 @@ def load_sign_in_service(home: Home) -> SignInService:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrustedProxy:
+class SignInProxy:
     """A reverse proxy that signs people in and names them in a header; only its addresses may send that header."""
 
     header: str = ""
@@ -297,7 +297,7 @@ class SecurityMiddleware:
         find_rule: Callable[[Scope], RouteAccessRule | None],
         keys: SignInService,
         hosts: Collection[str],
-        proxy: TrustedProxy,
+        proxy: SignInProxy,
         *,
         address: str,
         open_reading: bool = False,

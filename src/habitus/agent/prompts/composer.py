@@ -290,7 +290,7 @@ class PromptComposer:
     def _rebuild_session_prompt_after_manual_change(self) -> None:
         now, steady = self._parts.view.snapshot, self._session_prompt
         # An unchanged system prompt keeps the provider's cache valid.
-        written, switched = _list_rewritten_and_toggled_skills(steady.seen, now)
+        written, switched = _compare_snapshots_for_changed_skills(steady.seen, now)
         is_same = self._parts.identity.render_text() == steady.identity
         if (
             not steady.is_makeshift
@@ -345,7 +345,7 @@ class PromptComposer:
         )
 
 
-def _list_rewritten_and_toggled_skills(before: LibrarySnapshot, now: LibrarySnapshot) -> tuple[list[str], list[str]]:
+def _compare_snapshots_for_changed_skills(before: LibrarySnapshot, now: LibrarySnapshot) -> tuple[list[str], list[str]]:
     """Return the skills written or removed, and those only enabled or disabled."""
     if before is now:
         return [], []

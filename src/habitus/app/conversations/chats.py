@@ -53,7 +53,7 @@ _LEARNING_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActiveChatTurn:
+class ActiveChatTurnSummary:
     """The request being answered, the names of its attachments, the index of its first event, and the turn before."""
 
     request: str = ""
@@ -100,14 +100,16 @@ class UserChatSessions:
             raise Invalid("There is nothing to answer.", hint="Write something first, or attach a file.")
         return self._loop.run_and_wait(self._start_turn_with_message(text, id, files))
 
-    def get_active_turn(self, id: str) -> ActiveChatTurn | None:
+    def get_active_turn(self, id: str) -> ActiveChatTurnSummary | None:
         """Return the turn being answered, also by another process; None if nothing runs."""
         if (talk := self._find_up_to_date_chat_open_here(id)) is not None:
             return talk.active_turn if talk.is_turn_running else None
         turn = self._find_last_turn_on_shared_database(id)
         running = self._find_or_close_turn_running_elsewhere(turn)
         return (
-            None if turn is None or running is None else ActiveChatTurn(request=turn.request, began_at=running.began_at)
+            None
+            if turn is None or running is None
+            else ActiveChatTurnSummary(request=turn.request, began_at=running.began_at)
         )
 
     def require_chat(self, id: str) -> None:
@@ -277,7 +279,7 @@ class _ChatSession:
     session: Session
 
     def __init__(self) -> None:
-        self.active_turn = ActiveChatTurn()
+        self.active_turn = ActiveChatTurnSummary()
         self._happened: list[ChatEvent] = []
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -305,7 +307,9 @@ class _ChatSession:
         if self.is_turn_running:
             raise _build_still_answering_error()
         names = tuple(file.name for file in files)
-        self.active_turn = ActiveChatTurn(request=text, attached=names, began_at=len(self._happened), previous=previous)
+        self.active_turn = ActiveChatTurnSummary(
+            request=text, attached=names, began_at=len(self._happened), previous=previous
+        )
         self._is_learning = False
         self._running = asyncio.create_task(self._run_turn(text, files))
 

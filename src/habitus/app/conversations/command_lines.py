@@ -26,8 +26,8 @@ from habitus.journal.model import TurnOrigin, classify_turn_origin
 from habitus.sandbox.child import HostServices
 from habitus.sandbox.credentials.command_lines import (
     COMMAND,
-    CommandLineProxy,
     CommandLineRunner,
+    SkillCommandLineServer,
     SkillCommandRunResult,
 )
 from habitus.sandbox.credentials.grants import (
@@ -258,7 +258,7 @@ class SessionCommandLineService:
         )
         is_here = home.settings.sandbox.runtime == "local" and probe_machine().bubblewrap is not None
         uid = operating_system.get_current_user_id()
-        self._proxy = CommandLineProxy(self._caller, given.folder / COMMANDS, uid=uid) if is_here else None
+        self._proxy = SkillCommandLineServer(self._caller, given.folder / COMMANDS, uid=uid) if is_here else None
         self.services: HostServices = {"skills.run": self._answer_call}
 
     def list_skills_with_callable_command_line(self) -> Collection[str]:

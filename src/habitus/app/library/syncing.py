@@ -52,7 +52,7 @@ class SyncMethod(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SyncRequest:
+class AgentSkillSyncRequest:
     """A sync to perform: agent, scope, skills (all of the user's own if none is named) and method."""
 
     agent: str
@@ -93,7 +93,7 @@ class SyncStep:
 class SyncPlan:
     """The steps in a folder, and the skills over the limit of the agent's listing."""
 
-    request: SyncRequest
+    request: AgentSkillSyncRequest
     folder: Path
     steps: tuple[SyncStep, ...]
     over_limit: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class _SyncSelection:
     over_limit: list[str] = field(default_factory=list)
 
 
-def plan_sync_to_agent(home: Home, request: SyncRequest, environ: Mapping[str, str]) -> SyncPlan:
+def plan_sync_to_agent(home: Home, request: AgentSkillSyncRequest, environ: Mapping[str, str]) -> SyncPlan:
     """Plan a sync; nothing is written."""
     found = get_agent(request.agent)
     if request.method is SyncMethod.LINK and not found.follows_links:
@@ -152,7 +152,7 @@ def plan_sync_to_agent(home: Home, request: SyncRequest, environ: Mapping[str, s
 
 def _plan_sync_steps(
     home: Home,
-    request: SyncRequest,
+    request: AgentSkillSyncRequest,
     found: KnownAgent,
     folder: Path,
     put: Mapping[str, SyncLockfileEntry],
@@ -241,7 +241,7 @@ def _pull_edit_from_agent(home: Home, planned: SyncPlan, one: SyncStep) -> SyncS
 
 def _choose_skills(
     home: Home,
-    request: SyncRequest,
+    request: AgentSkillSyncRequest,
     found: KnownAgent,
     put: Mapping[str, SyncLockfileEntry],
     others: Mapping[str, Tree],
@@ -271,12 +271,14 @@ def _choose_skills(
     return chosen
 
 
-def _is_skill_to_sync(item: ListedSkill, request: SyncRequest, put: Mapping[str, SyncLockfileEntry]) -> bool:
+def _is_skill_to_sync(item: ListedSkill, request: AgentSkillSyncRequest, put: Mapping[str, SyncLockfileEntry]) -> bool:
     is_meant = not request.only or item.name in request.only or item.name in put
     return is_meant and (item.layer == USER_LAYER or item.name in request.only)
 
 
-def _find_sync_objection(home: Home, found: KnownAgent, request: SyncRequest, here: _LibrarySkillWithFiles) -> str:
+def _find_sync_objection(
+    home: Home, found: KnownAgent, request: AgentSkillSyncRequest, here: _LibrarySkillWithFiles
+) -> str:
     """Return why a skill must not go there; empty if it may."""
     item = here.item
     if item.layer != USER_LAYER:
@@ -323,7 +325,7 @@ def _load_whole_skill(skills: Library, item: ListedSkill) -> _LibrarySkillWithFi
 
 
 def _sort_by_priority(
-    skills: Library, items: Sequence[ListedSkill], request: SyncRequest, put: Mapping[str, SyncLockfileEntry]
+    skills: Library, items: Sequence[ListedSkill], request: AgentSkillSyncRequest, put: Mapping[str, SyncLockfileEntry]
 ) -> list[ListedSkill]:
     """Sort skills: named ones first, then those synced already, then by use."""
     counters = skills.read_all_counters()

@@ -15,7 +15,7 @@ import typer
 from habitus.app import Habitus, read_settings
 from habitus.app.home import refuse_if_read_only
 from habitus.app.library import syncing
-from habitus.app.library.syncing import SyncAction, SyncMethod, SyncPlan, SyncRequest
+from habitus.app.library.syncing import AgentSkillSyncRequest, SyncAction, SyncMethod, SyncPlan
 from habitus.app.other_agents import connecting as use_case
 from habitus.cli import output
 from habitus.cli.completion import JsonOption, YesOption
@@ -181,7 +181,7 @@ def sync_skills(
     """Copy your own skills into agents' folders and import edits made there. Overwrites nothing."""
     manner = SyncMethod.LINK if link else SyncMethod.COPY
     wishes = [
-        SyncRequest(
+        AgentSkillSyncRequest(
             agent=get_agent(name, SYNCED_AGENTS).name,
             scope=scope,
             only=tuple(only or ()),
@@ -248,7 +248,7 @@ def _print_conflicts_found_while_applying(plans: list[SyncPlan]) -> None:
                 output.print_line(f"{one.name}: {one.reason}", style="yellow")
 
 
-def _build_sync_undo_command(wishes: list[SyncRequest]) -> tuple[str, ...]:
+def _build_sync_undo_command(wishes: list[AgentSkillSyncRequest]) -> tuple[str, ...]:
     """Return the command that undoes the sync; empty for a removal, which has no undo."""
     if wishes[0].is_removal:
         return ()

@@ -354,7 +354,7 @@ _LINE_S, _MOST_AT_ONCE = 10.0, 16
 _CLIENT = INSIDE / "habitus_skill.py"
 
 
-class CommandLineProxy:
+class SkillCommandLineServer:
     """Serves command-line calls on a Unix socket in a folder that sandboxed code can read, next to the client command.
 
     Only the user with `uid` may connect; the kernel tells us the caller's id.

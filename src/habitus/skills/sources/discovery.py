@@ -147,7 +147,7 @@ def pack_reproducible_tar_gz(files: Mapping[str, bytes]) -> bytes:
     return gzip.compress(plain.getvalue(), mtime=0)
 
 
-def _parse_site_index(found: DownloadResult, *, is_old: bool) -> list[SiteIndexEntry]:
+def _parse_site_index(found: FetchedUrlContent, *, is_old: bool) -> list[SiteIndexEntry]:
     try:
         said = json.loads(found.content)
         schema, rows = said.get("$schema"), said["skills"]
@@ -279,20 +279,20 @@ class DownloadPolicy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DownloadResult:
+class FetchedUrlContent:
     """The content of a URL."""
 
     url: str  # after redirects
     content: bytes
 
 
-def download_url(url: str, policy: DownloadPolicy, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> DownloadResult:
+def download_url(url: str, policy: DownloadPolicy, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> FetchedUrlContent:
     """Download a URL, following allowed redirects; raise `NotFound` if the server doesn't have it."""
     for _ in range(_MAX_REDIRECTS + 1):
         at = urlsplit(url)
         answer = _get_body_or_redirect_location(at, policy, max_bytes)
         if isinstance(answer, bytes):
-            return DownloadResult(url=url, content=answer)
+            return FetchedUrlContent(url=url, content=answer)
         following = _join_url(url, answer)
         refuse_forbidden_host_change(url, following, policy)
         url = following
