@@ -87,7 +87,7 @@ def test_accepted_requests_are_ticked_to_become_tasks(browser: TestClient, habit
     browser.post("/undo", data={"undo": re.findall(r'name="undo" value="([^"]+)"', page)})
     page = browser.get("/skills/brew-tea?tab=improve").text
     assert "It has no tasks yet." in page
-    (button,) = re.findall(r'name="source" value="(transcripts)">Find tasks in other agents’ transcripts', page)
+    (button,) = re.findall(r'name="source" value="(transcripts)">Find tasks in transcripts', page)
     assert "No recurring requests" in browser.post("/skills/brew-tea/tasks/mine", data={"source": button}).text
 
 
